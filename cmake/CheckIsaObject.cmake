@@ -1,0 +1,13 @@
+# A per-ISA object must define nothing that the linker could pick for everyone (weak symbols), and must run nothing at load.
+foreach(object IN LISTS OBJECTS)
+  execute_process(COMMAND ${NM} -C --defined-only ${object} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]* [WVu] [^\n]*" weak "${symbols}")
+  if(weak)
+    string(REPLACE ";" "\n" weak "${weak}")
+    message(FATAL_ERROR "weak symbols in ${object}:\n${weak}")
+  endif()
+  execute_process(COMMAND ${OBJDUMP} -h ${object} OUTPUT_VARIABLE sections COMMAND_ERROR_IS_FATAL ANY)
+  if(sections MATCHES "\\.(init_array|ctors)")
+    message(FATAL_ERROR "${object} has static initializers")
+  endif()
+endforeach()

@@ -1,0 +1,23 @@
+# Every test/native/*_test.cpp is a program that returns non-zero on failure. Kernel tests run once per instruction set.
+file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/native/*_test.cpp)
+foreach(source IN LISTS test_sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE inferx_core)
+  target_compile_definitions(${name} PRIVATE INFERX_FIXTURES="${PROJECT_SOURCE_DIR}/test/fixtures")
+  file(STRINGS ${source} per_isa REGEX "isa_table")
+  if(per_isa)
+    foreach(isa IN LISTS INFERX_ISAS)
+      add_test(NAME ${name}_${isa} COMMAND ${name})
+      set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT "INFERX_CPU_ISA=${isa}")
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
+endforeach()
+if(NOT INFERX_SANITIZE)  # instrumented objects do have initializers
+  foreach(isa IN LISTS INFERX_ISAS)
+    add_test(NAME isa_objects_${isa} COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DOBJDUMP=${CMAKE_OBJDUMP}
+      "-DOBJECTS=$<TARGET_OBJECTS:inferx_cpu_${isa}>" -P ${PROJECT_SOURCE_DIR}/cmake/CheckIsaObject.cmake)
+  endforeach()
+endif()

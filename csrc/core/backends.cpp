@@ -1,0 +1,79 @@
+#include "core/backends.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/platform.h"
+
+namespace ix {
+
+void raise(const ix_error& error) { throw Error(error.code ? error.code : "IX_DEVICE", error.text); }
+
+const ix_backend* find_backend(const std::string& kind, const std::string& library) {
+  if (kind == "cpu") return inferx_cpu_backend_entry(IX_BACKEND_ABI);
+  if (kind != "cuda") fail("IX_INVALID_ARGUMENT", "there is no backend called %s; the backends are cpu and cuda", kind.c_str());
+  if (library.empty()) fail("IX_NO_DEVICE", "the CUDA library (inferx_cuda.so) was not found: install the package @inferx/linux-x64-cuda, or set INFERX_CUDA_LIBRARY");
+  std::string why;
+  auto entry = reinterpret_cast<ix_backend_entry_fn>(platform::load_symbol(library, "inferx_backend_entry", &why));
+  if (!entry) fail("IX_NO_DEVICE", "the CUDA library %s cannot be opened: %s", library.c_str(), why.c_str());
+  const ix_backend* backend = entry(IX_BACKEND_ABI);
+  if (!backend || backend->abi != IX_BACKEND_ABI) fail("IX_NO_DEVICE", "the CUDA library %s is of another version of inferx; install the version that matches the main package", library.c_str());
+  return backend;
+}
+
+Device::Device(const ix_backend* backend, int index, int num_threads) : backend_(backend), index_(index) {
+  ix_error error{};
+  const ix_device_options options{num_threads};
+  handle_ = backend->open(index, &options, &error);
+  if (!handle_) raise(error);
+}
+Device::~Device() { backend_->close(handle_); }
+
+ix_device_info Device::info() const {
+  ix_device_info info{};
+  ix_error error{};
+  if (backend_->device_info(index_, &info, &error) != 0) raise(error);
+  return info;
+}
+
+const ix_kernel* Device::find_kernel(const std::string& signature, const std::string& tags) const {
+  uint32_t count = 0;
+  const ix_kernel* const* kernels = backend_->kernels(handle_, &count);
+  for (uint32_t i = 0; i < count; i++)
+    if (signature == kernels[i]->signature && tags == kernels[i]->tags) return kernels[i];
+  return nullptr;
+}
+
+const ix_layout* Device::find_layout(const std::string& name) const {
+  uint32_t count = 0;
+  const ix_layout* const* layouts = backend_->layouts(handle_, &count);
+  for (uint32_t i = 0; i < count; i++)
+    if (name == layouts[i]->name) return layouts[i];
+  return nullptr;
+}
+
+void Device::synchronize() const {
+  ix_error error{};
+  if (backend_->synchronize(handle_, &error) != 0) raise(error);
+}
+
+DeviceMemory::DeviceMemory(std::shared_ptr<Device> device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {
+  if (bytes == 0) return;
+  ix_error error{};
+  data_ = device_->backend().alloc(device_->handle(), bytes, &error);
+  if (!data_) raise(error);
+}
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+void DeviceMemory::reset() {
+  if (data_) device_->backend().free(device_->handle(), data_, bytes_);
+  data_ = nullptr;
+  bytes_ = 0;
+}
+
+}  // namespace ix

@@ -1,0 +1,379 @@
+#include "core/executor.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/platform.h"
+
+namespace ix {
+
+namespace {
+size_t padded(size_t bytes) { return (bytes + 63) & ~size_t(63); }
+
+// Fields of a command behind its kind; commands with a list say how long each item is.
+struct CommandShape { int fields; int item; };
+constexpr CommandShape kCommandShapes[] = {{0, 0}, {4, 0}, {3, 0}, {1, 0}, {2, 1}, {2, 1}, {2, 2}};
+}  // namespace
+
+Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options)
+    : device_(std::move(device)), plan_(std::move(plan)), weights_(std::move(weights)), options_(options) {
+  if (options_.blocks.size() != plan_->groups.size()) fail("IX_INVALID_ARGUMENT", "the plan has %zu cache groups, got sizes for %zu", plan_->groups.size(), options_.blocks.size());
+  arena_ = DeviceMemory(device_, plan_->arena_bytes);
+  inputs_ = DeviceMemory(device_, plan_->input_bytes);
+  for (const PlanState& state : plan_->states) states_.emplace_back(device_, state.bytes);
+  size_t constant_bytes = 0;
+  for (const PlanConstant& c : plan_->constants) constant_bytes += padded(c.count * 4);
+  constants_ = DeviceMemory(device_, constant_bytes);
+  char* next = constants_.data();
+  for (const PlanConstant& c : plan_->constants) {
+    ix_error error{};
+    if (device_->backend().upload(device_->handle(), next, c.data, c.count * 4, &error) != 0) raise(error);
+    constant_data_.push_back(next);
+    next += padded(c.count * 4);
+  }
+  for (size_t g = 0; g < plan_->groups.size(); g++) {
+    size_t bytes;
+    if (__builtin_mul_overflow(size_t(plan_->groups[g].block_bytes), size_t(options_.blocks[g]), &bytes)) fail("IX_OUT_OF_MEMORY", "cache group %zu is larger than the address space", g);
+    caches_.emplace_back(device_, bytes);
+  }
+  size_t workspace = 0;
+  for (int p = 0; p < kNumPrograms; p++)
+    for (const PlanStep& step : plan_->programs[p]) programs_[p].push_back(bind(step, &workspace));
+  workspace_ = DeviceMemory(device_, workspace);
+
+  tokens_input_ = plan_->find_input("tokens");
+  sample_row_input_ = plan_->find_input("sample_row");
+  history_state_ = plan_->find_state("history");
+  token_output_ = plan_->find_output("token");
+  trace_ = std::vector<std::atomic<uint64_t>>(programs_[kForward].size() + programs_[kSample].size());
+  for (Staged& s : staged_) {
+    s.inputs.resize(plan_->input_bytes);
+    s.outputs.resize(plan_->outputs.size());
+  }
+  thread_ = std::thread([this] { loop(); });
+}
+
+Executor::~Executor() { close(); }
+
+void Executor::close() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
+}
+
+uint64_t Executor::memory_bytes() const {
+  uint64_t sum = arena_.bytes() + inputs_.bytes() + constants_.bytes() + workspace_.bytes();
+  for (const DeviceMemory& m : caches_) sum += m.bytes();
+  return sum;
+}
+
+// ---- binding: plan operands to addresses, once ------------------------------------
+
+ix_tensor Executor::resolve(const PlanOperand& operand) const {
+  ix_tensor t{};
+  t.rank = int32_t(operand.rank);
+  for (uint32_t i = 0; i < operand.rank; i++) t.dims[i] = int32_t(operand.dims[i] < 0 ? plan_->max_dims[-1 - operand.dims[i]] : operand.dims[i]);
+  t.stride = operand.stride;
+  switch (operand.space) {
+    case Space::omitted: break;
+    case Space::arena: t.data = arena_.data() + operand.offset; break;
+    case Space::input: t.data = inputs_.data() + plan_->inputs[operand.index].offset; break;
+    case Space::state: t.data = states_[operand.index].data(); break;
+    case Space::weight: t.data = weights_->data(operand.index); break;
+    case Space::constant: t.data = constant_data_[operand.index]; break;
+    case Space::cache:
+      t.data = caches_[operand.index].data() + operand.offset;
+      t.dims[0] = int32_t(options_.blocks[operand.index]);
+      break;
+  }
+  return t;
+}
+
+Executor::Op Executor::bind(const PlanStep& step, size_t* workspace_bytes) {
+  const PlanKernel& wanted = plan_->kernels[step.kernel];
+  Op op{device_->find_kernel(std::string(wanted.signature), std::string(wanted.tags)), {}, {}, step.attrs, &step};
+  if (!op.kernel) fail("IX_NO_KERNEL", "the %s backend has no kernel %s [%s]", device_->backend().name, std::string(wanted.signature).c_str(), std::string(wanted.tags).c_str());
+  for (size_t i = 0; i < step.operands.size(); i++) {
+    op.operands.push_back(resolve(step.operands[i]));
+    if (step.operands[i].rank && step.operands[i].dims[0] < 0) op.symbolic.emplace_back(uint16_t(i), uint8_t(-1 - step.operands[i].dims[0]));
+  }
+  if (op.kernel->workspace) {
+    const ix_kernel_call call{op.operands.data(), op.attrs.data(), nullptr};
+    *workspace_bytes = std::max(*workspace_bytes, op.kernel->workspace(&call, device_->num_threads()));
+  }
+  return op;
+}
+
+// ---- the caller's side ----------------------------------------------------------------
+
+void Executor::check_commands(const int32_t* commands, size_t count) const {
+  const int32_t rows = history_state_ < 0 ? 0 : plan_->states[history_state_].dims[0];
+  const int32_t vocabulary = history_state_ < 0 ? 0 : plan_->states[history_state_].dims[1];
+  const auto require = [](bool condition) { if (!condition) fail("IX_INVALID_ARGUMENT", "a step's command is out of range"); };
+  for (size_t i = 0; i < count;) {
+    const int32_t kind = commands[i];
+    require(kind >= kTableEntry && kind <= kLogitBias);
+    const CommandShape shape = kCommandShapes[kind];
+    require(count - i > size_t(shape.fields));
+    const int32_t* f = commands + i + 1;
+    size_t items = 0;
+    if (kind == kTableEntry || kind == kCopyBlock) {
+      require(f[0] >= 0 && f[0] < int32_t(plan_->groups.size()));
+      const int64_t blocks = options_.blocks[f[0]];
+      if (kind == kTableEntry) {
+        const PlanState& table = plan_->states[plan_->groups[f[0]].table_state];
+        require(f[1] >= 0 && f[1] < table.dims[0] && f[2] >= 0 && f[2] < table.dims[1] && f[3] >= -1 && f[3] < blocks);
+      } else {
+        require(f[1] >= 0 && f[1] < blocks && f[2] >= 0 && f[2] < blocks);
+      }
+    } else {
+      require(f[0] >= 0 && f[0] < rows);
+      if (shape.item) {
+        require(f[1] >= 0);
+        items = size_t(f[1]) * size_t(shape.item);
+        require(count - i - 1 - size_t(shape.fields) >= items);
+        for (size_t k = 0; k < items; k += size_t(shape.item)) require(f[2 + k] >= 0 && f[2 + k] < vocabulary);
+      }
+    }
+    i += 1 + size_t(shape.fields) + items;
+  }
+}
+
+void Executor::check(const StepInput& step) const {
+  for (int d = 0; d < IX_NUM_DIMS; d++)
+    if (step.dims[d] > plan_->max_dims[d]) fail("IX_INVALID_ARGUMENT", "a step of %u exceeds the plan's maximum of %u", step.dims[d], plan_->max_dims[d]);
+  // Indices that kernels follow without a look.
+  const auto values = [&](int input) { return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset); };
+  for (size_t g = 0; g < plan_->groups.size(); g++) {
+    const int32_t* slots = values(int(plan_->groups[g].slots_input));
+    const int64_t limit = int64_t(options_.blocks[g]) * plan_->groups[g].block_tokens;
+    for (uint32_t i = 0; i < step.dims[IX_DIM_T]; i++)
+      if (slots[i] < -1 || slots[i] >= limit) fail("IX_INVALID_ARGUMENT", "slot %d of a step is out of range", slots[i]);
+  }
+  check_commands(step.commands, step.num_commands);
+}
+
+uint64_t Executor::submit(const StepInput& step) {
+  check(step);
+  std::unique_lock lock(mutex_);
+  if (stop_) fail("IX_DISPOSED", "the executor was closed");
+  if (submitted_ - completed_ >= 2) fail("IX_INVALID_ARGUMENT", "two steps are under way already");
+  Staged& staged = staged_[(submitted_ + 1) % 2];
+  staged.ticket = submitted_ + 1;
+  std::copy_n(step.dims, IX_NUM_DIMS, staged.dims);
+  std::memcpy(staged.inputs.data(), step.inputs, staged.inputs.size());
+  staged.commands.assign(step.commands, step.commands + step.num_commands);
+  staged.wanted = step.wanted;
+  staged.error.reset();
+  submitted_++;
+  lock.unlock();
+  changed_.notify_all();
+  return staged.ticket;
+}
+
+void Executor::wait(uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  if (ticket == 0 || ticket > submitted_ || ticket + 1 < submitted_) fail("IX_INVALID_ARGUMENT", "there is no step %llu to wait for", (unsigned long long)ticket);
+  changed_.wait(lock, [&] { return completed_ >= ticket || stop_; });
+  if (completed_ < ticket) fail("IX_DISPOSED", "the executor was closed during the step");
+  if (staged_[ticket % 2].error) throw *staged_[ticket % 2].error;
+}
+
+Executor::Output Executor::output(uint64_t ticket, uint32_t index) const {
+  const Staged& staged = staged_[ticket % 2];
+  if (staged.ticket != ticket || index >= plan_->outputs.size() || !(staged.wanted >> index & 1)) fail("IX_INVALID_ARGUMENT", "output %u of that step was not kept", index);
+  const PlanOperand& value = plan_->outputs[index].value;
+  const uint32_t rows = uint32_t(value.dims[0] < 0 ? staged.dims[-1 - value.dims[0]] : value.dims[0]);
+  return {staged.outputs[index].data(), rows, uint32_t(value.dims[1])};
+}
+
+std::vector<uint64_t> Executor::trace() const {
+  std::vector<uint64_t> out;
+  for (const auto& ns : trace_) out.push_back(ns.load(std::memory_order_relaxed));
+  return out;
+}
+
+std::string Executor::position() const {
+  const Op* op = current_;
+  return op ? std::string(op->step->name) + " (" + op->kernel->signature + ")" : "before the first op";
+}
+
+// ---- the executor's thread ---------------------------------------------------------------
+
+void Executor::loop() {
+  for (;;) {
+    Staged* step;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || completed_ < submitted_; });
+      if (stop_) return;
+      step = &staged_[(completed_ + 1) % 2];
+    }
+    try {
+      run(*step);
+    } catch (const Error& error) {
+      step->error = error;
+    } catch (const std::exception& error) {
+      step->error = Error("IX_DEVICE", error.what());
+    }
+    {
+      std::lock_guard lock(mutex_);
+      completed_++;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Executor::run(Staged& step) {
+  apply(step.commands);
+  stage_inputs(step);
+  run_program(kForward, step);
+  if (step.dims[IX_DIM_S] > 0) {
+    stage_bias(step);
+    run_program(kSample, step);
+  }
+  device_->synchronize();
+  keep_outputs(step);
+  feed_back(step);
+}
+
+void Executor::apply(const std::vector<int32_t>& commands) {
+  const auto history = [&](int32_t row) {
+    return reinterpret_cast<uint32_t*>(states_[history_state_].data()) + int64_t(row) * plan_->states[history_state_].dims[1];
+  };
+  for (size_t i = 0; i < commands.size();) {
+    const int32_t kind = commands[i], *f = commands.data() + i + 1;
+    size_t items = 0;
+    switch (kind) {
+      case kTableEntry: {
+        const PlanCacheGroup& g = plan_->groups[f[0]];
+        reinterpret_cast<int32_t*>(states_[g.table_state].data())[int64_t(f[1]) * plan_->states[g.table_state].dims[1] + f[2]] = f[3];
+        break;
+      }
+      case kCopyBlock: {
+        const size_t bytes = plan_->groups[f[0]].block_bytes;
+        std::memcpy(caches_[f[0]].data() + bytes * size_t(f[2]), caches_[f[0]].data() + bytes * size_t(f[1]), bytes);
+        break;
+      }
+      case kClearHistory:
+        std::memset(history(f[0]), 0, size_t(plan_->states[history_state_].dims[1]) * 4);
+        bias_.erase(f[0]);
+        break;
+      case kPromptHistory:
+        for (int32_t k = 0; k < f[1]; k++) history(f[0])[f[2 + k]] |= 0x80000000u;
+        items = size_t(f[1]);
+        break;
+      case kAnswerHistory:
+        for (int32_t k = 0; k < f[1]; k++) history(f[0])[f[2 + k]]++;
+        items = size_t(f[1]);
+        break;
+      case kLogitBias: {
+        auto& list = bias_[f[0]];
+        list.clear();
+        for (int32_t k = 0; k < f[1]; k++) list.emplace_back(f[2 + 2 * k], std::bit_cast<float>(f[3 + 2 * k]));
+        items = size_t(f[1]) * 2;
+        break;
+      }
+    }
+    i += 1 + size_t(kCommandShapes[kind].fields) + items;
+  }
+}
+
+void Executor::stage_inputs(const Staged& step) {
+  std::memcpy(inputs_.data(), step.inputs.data(), step.inputs.size());
+  if (tokens_input_ < 0) return;
+  // A negative token stands for the last one that row -1 - token drew: it never left the device.
+  int32_t* tokens = input_i32(tokens_input_);
+  for (uint32_t i = 0; i < step.dims[IX_DIM_T]; i++) {
+    if (tokens[i] >= 0) continue;
+    const size_t row = size_t(-1 - int64_t(tokens[i]));
+    tokens[i] = row < last_token_.size() ? last_token_[row] : 0;
+  }
+}
+
+// The rows' bias lists, one after another.
+void Executor::stage_bias(const Staged& step) {
+  const int start = plan_->find_input("bias_start"), token = plan_->find_input("bias_token"), value = plan_->find_input("bias_value");
+  if (start < 0 || sample_row_input_ < 0) return;
+  const int64_t capacity = int64_t(plan_->inputs[token].elements);
+  int32_t* starts = input_i32(start);
+  int64_t count = 0;
+  for (uint32_t s = 0; s < step.dims[IX_DIM_S]; s++) {
+    starts[s] = int32_t(count);
+    const auto found = bias_.empty() ? bias_.end() : bias_.find(input_i32(sample_row_input_)[s]);
+    if (found == bias_.end()) continue;
+    if (count + int64_t(found->second.size()) > capacity) fail("IX_INVALID_ARGUMENT", "the logit biases of one step exceed %lld entries", (long long)capacity);
+    for (const auto& [id, bias] : found->second) {
+      input_i32(token)[count] = id;
+      reinterpret_cast<float*>(inputs_.data() + plan_->inputs[value].offset)[count++] = bias;
+    }
+  }
+  starts[step.dims[IX_DIM_S]] = int32_t(count);
+}
+
+void Executor::run_program(int program, const Staged& step) {
+  const size_t first = program == kForward ? 0 : programs_[kForward].size();
+  for (size_t i = 0; i < programs_[program].size(); i++) {
+    if (stop_.load(std::memory_order_relaxed)) {
+      device_->synchronize();
+      throw Error("IX_DISPOSED", "the executor was closed during the step");
+    }
+    Op& op = programs_[program][i];
+    for (const auto& [operand, dim] : op.symbolic) op.operands[operand].dims[0] = int32_t(step.dims[dim]);
+    const ix_kernel_call call{op.operands.data(), op.attrs.data(), workspace_.data()};
+    current_.store(&op, std::memory_order_relaxed);
+    const bool tracing = tracing_.load(std::memory_order_relaxed);
+    const int64_t start = tracing ? platform::now_ns() : 0;
+    op.kernel->launch(device_->stream(), &call);
+    if (tracing) trace_[first + i].fetch_add(uint64_t(platform::now_ns() - start), std::memory_order_relaxed);
+    if (options_.checked) check_results(op);
+  }
+}
+
+// Checked mode: a NaN that an op produced is a fault of the op or of its weights.
+void Executor::check_results(const Op& op) const {
+  device_->synchronize();
+  for (size_t k = 0; k < op.operands.size(); k++) {
+    const PlanOperand& plan = op.step->operands[k];
+    const ix_tensor& t = op.operands[k];
+    if (plan.space != Space::arena || t.rank != 2) continue;
+    for (int32_t r = 0; r < t.dims[0]; r++)
+      for (int32_t c = 0; c < t.dims[1]; c++)
+        if (std::isnan(static_cast<const float*>(t.data)[r * t.stride + c]))
+          fail("IX_DEVICE", "%s: NaN in operand %zu at row %d, column %d", position().c_str(), k, r, c);
+  }
+}
+
+void Executor::keep_outputs(Staged& step) {
+  for (size_t i = 0; i < plan_->outputs.size(); i++) {
+    if (!(step.wanted >> i & 1)) continue;
+    const ix_tensor t = resolve(plan_->outputs[i].value);
+    const PlanOperand& value = plan_->outputs[i].value;
+    const size_t rows = value.dims[0] < 0 ? step.dims[-1 - value.dims[0]] : size_t(t.dims[0]);
+    const size_t row_bytes = size_t(t.dims[1]) * 4;
+    step.outputs[i].resize(rows * row_bytes);
+    for (size_t r = 0; r < rows; r++) {
+      ix_error error{};
+      if (device_->backend().download(device_->handle(), step.outputs[i].data() + r * row_bytes, static_cast<char*>(t.data) + r * size_t(t.stride) * 4, row_bytes, &error) != 0) raise(error);
+    }
+  }
+}
+
+void Executor::feed_back(const Staged& step) {
+  if (token_output_ < 0 || sample_row_input_ < 0) return;
+  const ix_tensor t = resolve(plan_->outputs[token_output_].value);
+  for (uint32_t s = 0; s < step.dims[IX_DIM_S]; s++) {
+    const int32_t row = input_i32(sample_row_input_)[s];
+    if (row < 0) continue;
+    if (size_t(row) >= last_token_.size()) last_token_.resize(size_t(row) + 1);
+    last_token_[size_t(row)] = static_cast<const int32_t*>(t.data)[s * t.stride];
+  }
+}
+
+}  // namespace ix

@@ -1,0 +1,126 @@
+// Replays a plan, step by step, on a thread of its own. submit() stages a step's inputs and returns at once; wait() blocks
+// until that step is done. Two steps may be under way: one running, one staged.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/backends.h"
+#include "core/error.h"
+#include "core/plan.h"
+#include "core/weights.h"
+
+namespace ix {
+
+// What a step changes before it runs; a flat list of int32: kind, then the fields named here.
+enum Command : int32_t {
+  kTableEntry = 1,      // group, row, column, block
+  kCopyBlock = 2,       // group, source, destination
+  kClearHistory = 3,    // row
+  kPromptHistory = 4,   // row, count, tokens…
+  kAnswerHistory = 5,   // row, count, tokens…
+  kLogitBias = 6,       // row, count, (token, f32 bits)…; replaces the row's list
+};
+
+struct StepInput {
+  uint32_t dims[IX_NUM_DIMS];      // T, R, S
+  const uint8_t* inputs;           // as large as the plan's input buffer
+  const int32_t* commands;
+  size_t num_commands;             // in int32
+  uint32_t wanted;                 // bit i: output i of the plan is kept for wait()
+};
+
+struct ExecutorOptions {
+  std::vector<uint32_t> blocks;    // per cache group
+  bool checked = false;            // look for NaN after each op, and poison results before it
+};
+
+class Executor {
+ public:
+  Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options);
+  ~Executor();  // stops between two ops of the running step
+
+  // Throws IX_INVALID_ARGUMENT when dimensions or commands are out of range or when two steps are under way already.
+  uint64_t submit(const StepInput& step);
+  // Blocks. Throws the step's error (IX_DEVICE, or IX_DISPOSED after close()).
+  void wait(uint64_t ticket);
+  // Of a step that has been waited for: rows x columns of output i, dense.
+  struct Output { const void* data; uint32_t rows, columns; };
+  Output output(uint64_t ticket, uint32_t index) const;
+  void close();
+
+  const Plan& plan() const { return *plan_; }
+  uint64_t memory_bytes() const;
+  // Nanoseconds per op since the start, forward's ops and then sample's; empty unless tracing is on.
+  void set_trace(bool on) { tracing_ = on; }
+  std::vector<uint64_t> trace() const;
+  // The op that runs now or ran last, for error reports.
+  std::string position() const;
+
+ private:
+  struct Op {
+    const ix_kernel* kernel;
+    std::vector<ix_tensor> operands;
+    std::vector<std::pair<uint16_t, uint8_t>> symbolic;  // operand, IX_DIM_*: its dims[0] is set for each step
+    std::vector<ix_attr> attrs;
+    const PlanStep* step;
+  };
+  struct Staged {
+    uint64_t ticket = 0;
+    uint32_t dims[IX_NUM_DIMS] = {};
+    std::vector<uint8_t> inputs;
+    std::vector<int32_t> commands;
+    uint32_t wanted = 0;
+    std::vector<std::vector<uint8_t>> outputs;
+    std::optional<Error> error;
+  };
+
+  ix_tensor resolve(const PlanOperand& operand) const;
+  Op bind(const PlanStep& step, size_t* workspace_bytes);
+  void check(const StepInput& step) const;
+  void check_commands(const int32_t* commands, size_t count) const;
+  void loop();
+  void run(Staged& step);
+  void apply(const std::vector<int32_t>& commands);
+  void stage_inputs(const Staged& step);
+  void stage_bias(const Staged& step);
+  void run_program(int program, const Staged& step);
+  void check_results(const Op& op) const;
+  void keep_outputs(Staged& step);
+  void feed_back(const Staged& step);
+  int32_t* input_i32(int index) const { return reinterpret_cast<int32_t*>(inputs_.data() + plan_->inputs[index].offset); }
+
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const WeightSet> weights_;
+  ExecutorOptions options_;
+  DeviceMemory arena_, inputs_, constants_, workspace_;
+  std::vector<DeviceMemory> states_, caches_;
+  std::vector<char*> constant_data_;
+  std::vector<Op> programs_[kNumPrograms];
+  std::vector<int32_t> last_token_;      // by row: what the row's sequence drew last
+  std::unordered_map<int32_t, std::vector<std::pair<int32_t, float>>> bias_;  // by row
+  int tokens_input_ = -1, sample_row_input_ = -1, history_state_ = -1, token_output_ = -1;
+
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> tracing_{false};
+  std::atomic<const Op*> current_{nullptr};
+  std::vector<std::atomic<uint64_t>> trace_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Staged staged_[2];
+  uint64_t submitted_ = 0, completed_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ix

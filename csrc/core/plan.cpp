@@ -1,0 +1,333 @@
+// Reads the plan file of docs/plan.md. A plan is trusted after this: whatever the executor follows is checked here.
+#include "core/plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace ix {
+namespace {
+
+constexpr uint32_t kVersion = 1;
+enum Section { kStrings, kKernels, kWeights, kSources, kConstants, kFloats, kInputs, kStates, kOutputs, kGroups, kPrograms, kSteps, kOperands, kScalars, kSections };
+constexpr uint32_t kRecordBytes[kSections] = {1, 24, 48, 40, 40, 4, 48, 40, 16, 48, 16, 32, 48, 8};
+constexpr size_t kHeaderBytes = 72;
+
+void require(bool condition, const char* what) {
+  if (!condition) fail("IX_PLAN", "the plan is damaged: %s", what);
+}
+
+uint64_t fnv1a(const uint8_t* bytes, size_t count) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (size_t i = 0; i < count; i++) hash = (hash ^ bytes[i]) * 0x100000001b3ull;
+  return hash;
+}
+
+// Reads fields one after another. Its bytes are known to be there.
+class Cursor {
+ public:
+  explicit Cursor(const uint8_t* at) : at_(at) {}
+  template <class T>
+  T get() {
+    T value;
+    std::memcpy(&value, at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  uint32_t u32() { return get<uint32_t>(); }
+  uint64_t u64() { return get<uint64_t>(); }
+  void dims(int32_t* out) {
+    for (int i = 0; i < IX_MAX_RANK; i++) out[i] = get<int32_t>();
+  }
+
+ private:
+  const uint8_t* at_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::vector<uint8_t>& bytes) : bytes_(bytes) {
+    require(bytes.size() >= kHeaderBytes + kSections * 16, "it is shorter than its header");
+    require(std::memcmp(bytes.data(), "IXPL", 4) == 0, "it does not begin with IXPL");
+    Cursor header(bytes.data() + 4);
+    require(header.u32() == kVersion, "another format version");
+    build_id = header.u32();
+    const uint32_t rank = header.u32(), world = header.u32();
+    require(rank < world, "rank outside of the world");
+    require(header.u32() == kSections, "number of sections");
+    require(header.u64() == bytes.size(), "total bytes");
+    require(header.u64() == fnv1a(bytes.data() + kHeaderBytes, bytes.size() - kHeaderBytes), "checksum");
+    for (uint32_t& bound : max_dims) {
+      bound = header.u32();
+      require(bound <= 1u << 24, "bound of a dimension");
+    }
+    header.u32();
+    arena_bytes = header.u64();
+    input_bytes = header.u64();
+    require(arena_bytes < uint64_t(1) << 48 && input_bytes < uint64_t(1) << 40, "size of the arena or the inputs");
+    Cursor directory(bytes.data() + kHeaderBytes);
+    uint64_t end = kHeaderBytes + kSections * 16;
+    for (int i = 0; i < kSections; i++) {
+      offset_[i] = directory.u64();
+      count_[i] = directory.u32();
+      require(directory.u32() == kRecordBytes[i], "width of a record");
+      require(offset_[i] % 8 == 0 && offset_[i] >= end && offset_[i] <= bytes.size(), "offset of a section");
+      require(uint64_t(count_[i]) * kRecordBytes[i] <= bytes.size() - offset_[i], "length of a section");
+      end = offset_[i] + uint64_t(count_[i]) * kRecordBytes[i];
+    }
+  }
+
+  uint32_t count(Section s) const { return count_[s]; }
+  Cursor record(Section s, uint32_t i) const { return Cursor(bytes_.data() + offset_[s] + uint64_t(i) * kRecordBytes[s]); }
+  const uint8_t* data(Section s) const { return bytes_.data() + offset_[s]; }
+
+  std::string_view str(Cursor& c) const {
+    const uint32_t start = c.u32(), length = c.u32();
+    require(start <= count_[kStrings] && length <= count_[kStrings] - start, "a string");
+    return {reinterpret_cast<const char*>(data(kStrings)) + start, length};
+  }
+  uint32_t index(uint32_t value, size_t limit, const char* what) const {
+    require(value < limit, what);
+    return value;
+  }
+  // first and count of a run of records
+  void run(uint32_t first, uint32_t num, Section s) const { require(first <= count_[s] && num <= count_[s] - first, "a run of records"); }
+
+  uint32_t build_id = 0, max_dims[IX_NUM_DIMS] = {};
+  uint64_t arena_bytes = 0, input_bytes = 0;
+
+ private:
+  const std::vector<uint8_t>& bytes_;
+  uint64_t offset_[kSections];
+  uint32_t count_[kSections];
+};
+
+// Product of dimensions, symbolic ones at their bound.
+uint64_t elements(const int32_t* dims, uint32_t rank, const uint32_t* bounds) {
+  uint64_t product = 1;
+  for (uint32_t i = 0; i < rank; i++) {
+    const int32_t d = dims[i];
+    require(d >= 0 || (i == 0 && bounds && d >= -IX_NUM_DIMS), "a dimension");
+    require(!__builtin_mul_overflow(product, d < 0 ? uint64_t(bounds[-1 - d]) : uint64_t(d), &product) && product < uint64_t(1) << 48, "a shape");
+  }
+  return product;
+}
+
+// An operand must lie within what it points into.
+PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
+  Cursor c = in.record(kOperands, i);
+  PlanOperand o;
+  const uint32_t space = in.index(c.u32(), 7, "an operand's space");
+  o.space = Space(space);
+  o.index = c.u32();
+  o.type = Type(in.index(c.u32(), 5, "an operand's type"));
+  o.rank = in.index(c.u32(), IX_MAX_RANK + 1, "an operand's rank");
+  c.dims(o.dims);
+  o.offset = c.u64();
+  o.stride = c.get<int64_t>();
+  const uint64_t count = elements(o.dims, o.rank, plan.max_dims);
+  const bool plain = o.type == Type::f32 || o.type == Type::i32 || o.type == Type::u32;
+  switch (o.space) {
+    case Space::omitted: break;
+    case Space::arena: {
+      require(plain && o.rank == 2 && o.stride >= o.dims[1], "an operand in the arena");
+      const uint64_t rows = o.dims[0] < 0 ? plan.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]);
+      require(o.stride < int64_t(1) << 32 && o.offset % 4 == 0, "an operand in the arena");
+      const uint64_t bytes = rows == 0 ? 0 : ((rows - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * 4;
+      require(o.offset <= plan.arena_bytes && bytes <= plan.arena_bytes - o.offset, "an operand outside of the arena");
+      break;
+    }
+    case Space::input: {
+      in.index(o.index, plan.inputs.size(), "an operand's input");
+      require(plain && o.offset == 0 && count <= plan.inputs[o.index].elements, "an operand outside of its input");
+      break;
+    }
+    case Space::state:
+      in.index(o.index, plan.states.size(), "an operand's state");
+      require(plain && o.offset == 0 && count * 4 <= plan.states[o.index].bytes, "an operand outside of its state");
+      break;
+    case Space::weight: {
+      in.index(o.index, plan.weights.size(), "an operand's weight");
+      const PlanWeight& w = plan.weights[o.index];
+      require(o.offset == 0 && o.rank == w.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, w.dims), "an operand that differs from its weight");
+      break;
+    }
+    case Space::constant:
+      in.index(o.index, plan.constants.size(), "an operand's constant");
+      require(o.type == Type::f32 && o.offset == 0 && count <= plan.constants[o.index].count, "an operand outside of its constant");
+      break;
+    case Space::cache: {
+      in.index(o.index, plan.groups.size(), "an operand's cache group");
+      const PlanCacheGroup& g = plan.groups[o.index];
+      const uint64_t layer_bytes = g.block_bytes / g.layers;
+      require(o.type == Type::cache && o.rank == 4 && o.dims[1] == int32_t(g.block_tokens) && o.dims[2] == int32_t(g.kv_heads) && o.dims[3] == int32_t(g.head_dim) &&
+                  o.stride == int64_t(g.block_bytes) && o.offset % layer_bytes == 0 && o.offset < g.block_bytes,
+              "a cache operand");
+      break;
+    }
+  }
+  return o;
+}
+
+// Scalars and operands that a signature promises; the executor hands them over as they lie.
+void check_step(const PlanStep& step, const PlanKernel& kernel) {
+  const size_t open = kernel.signature.find('('), close = kernel.signature.find(')');
+  require(open != std::string_view::npos && close != std::string_view::npos && open < close, "a kernel's signature");
+  size_t operands = 0, scalars = 0;
+  std::string_view list = kernel.signature.substr(open + 1, close - open - 1);
+  for (size_t at = 0; at < list.size();) {
+    size_t end = at;
+    for (int depth = 0; end < list.size() && (depth > 0 || list[end] != ','); end++) depth += list[end] == '[' ? 1 : list[end] == ']' ? -1 : 0;
+    const std::string_view item = list.substr(at, end - at);
+    (item.find('[') != std::string_view::npos ? operands : scalars)++;
+    at = end + 1;
+  }
+  require(step.attrs.size() == scalars, "number of a step's scalars");
+  require(step.operands.size() >= operands, "number of a step's operands");
+}
+
+}  // namespace
+
+uint64_t PlanWeight::rows() const {
+  if (rank == 1) return uint64_t(dims[0]);
+  uint64_t rows = 1;
+  for (uint32_t i = 0; i + 1 < rank; i++) rows *= uint64_t(dims[i]);
+  return rows;
+}
+uint64_t PlanWeight::columns() const { return rank == 1 ? 1 : uint64_t(dims[rank - 1]); }
+
+Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
+  const Reader in(bytes_);
+  build_id = in.build_id;
+  std::copy_n(in.max_dims, IX_NUM_DIMS, max_dims);
+  arena_bytes = in.arena_bytes;
+  input_bytes = in.input_bytes;
+
+  for (uint32_t i = 0; i < in.count(kKernels); i++) {
+    Cursor c = in.record(kKernels, i);
+    kernels.push_back({in.str(c), in.str(c), in.str(c)});
+  }
+  for (uint32_t i = 0; i < in.count(kWeights); i++) {
+    Cursor c = in.record(kWeights, i);
+    PlanWeight w;
+    w.name = in.str(c);
+    w.layout = in.str(c);
+    w.rank = c.u32();
+    require(w.rank >= 1 && w.rank <= 3, "rank of a weight");
+    c.dims(w.dims);
+    require(elements(w.dims, w.rank, nullptr) > 0, "an empty weight");
+    const uint32_t first = c.u32(), num = c.u32();
+    in.run(first, num, kSources);
+    for (uint32_t k = first; k < first + num; k++) {
+      Cursor s = in.record(kSources, k);
+      PlanSource source;
+      source.tensor = in.str(s);
+      source.row_start = s.u64();
+      source.row_count = s.u64();
+      source.rope_heads = s.u32();
+      const uint32_t flags = s.u32();
+      source.transposed = flags & 1;
+      source.add_one = flags & 2;
+      source.scale = float(s.get<double>());
+      require(source.row_start < uint64_t(1) << 48 && source.row_count < uint64_t(1) << 48, "rows of a source");
+      w.sources.push_back(source);
+    }
+    weights.push_back(std::move(w));
+  }
+  for (uint32_t i = 0; i < in.count(kConstants); i++) {
+    Cursor c = in.record(kConstants, i);
+    const std::string_view name = in.str(c);
+    const uint32_t rank = in.index(c.u32(), IX_MAX_RANK + 1, "rank of a constant");
+    int32_t dims[IX_MAX_RANK];
+    c.dims(dims);
+    c.u32();
+    const uint64_t first = c.u64(), count = elements(dims, rank, nullptr);
+    require(first <= in.count(kFloats) && count <= in.count(kFloats) - first, "a constant's data");
+    constants.push_back({name, reinterpret_cast<const float*>(in.data(kFloats)) + first, count});
+  }
+  for (uint32_t i = 0; i < in.count(kInputs); i++) {
+    Cursor c = in.record(kInputs, i);
+    PlanInput input;
+    input.name = in.str(c);
+    input.type = Type(in.index(c.u32(), 3, "type of an input"));
+    input.rank = in.index(c.u32(), IX_MAX_RANK + 1, "rank of an input");
+    c.dims(input.dims);
+    input.elements = c.u64();
+    input.offset = c.u64();
+    require(input.offset % 64 == 0 && input.offset <= input_bytes && input.elements <= (input_bytes - input.offset) / 4, "an input outside of its set");
+    require(elements(input.dims, input.rank, max_dims) <= input.elements, "an input's room");
+    inputs.push_back(input);
+  }
+  for (uint32_t i = 0; i < in.count(kStates); i++) {
+    Cursor c = in.record(kStates, i);
+    PlanState state;
+    state.name = in.str(c);
+    state.type = Type(in.index(c.u32(), 3, "type of a state"));
+    state.rank = in.index(c.u32(), IX_MAX_RANK + 1, "rank of a state");
+    c.dims(state.dims);
+    state.bytes = c.u64();
+    require(elements(state.dims, state.rank, nullptr) * 4 == state.bytes, "size of a state");
+    states.push_back(state);
+  }
+  for (uint32_t i = 0; i < in.count(kGroups); i++) {
+    Cursor c = in.record(kGroups, i);
+    PlanCacheGroup g;
+    g.window = in.index(c.u32(), 2, "kind of a cache group") == 1;
+    g.window_tokens = c.u32();
+    g.layers = c.u32();
+    g.kv_heads = c.u32();
+    g.head_dim = c.u32();
+    g.block_tokens = c.u32();
+    g.slots_input = in.index(c.u32(), inputs.size(), "slots of a cache group");
+    g.table_state = in.index(c.u32(), states.size(), "block table of a cache group");
+    g.block_bytes = c.u64();
+    g.type = in.str(c);
+    require(g.layers && g.layers <= 4096 && g.kv_heads && g.kv_heads <= 65536 && g.head_dim && g.head_dim <= 65536 && g.block_tokens && g.block_tokens <= 4096, "a cache group");
+    require(g.block_bytes && g.block_bytes % g.layers == 0 && g.block_bytes < uint64_t(1) << 40, "block of a cache group");
+    require(states[g.table_state].rank == 2, "block table of a cache group");
+    groups.push_back(g);
+  }
+  for (uint32_t i = 0; i < in.count(kOutputs); i++) {
+    Cursor c = in.record(kOutputs, i);
+    PlanOutput o;
+    o.name = in.str(c);
+    o.program = in.index(c.u32(), kNumPrograms, "program of an output");
+    o.value = read_operand(in, *this, in.index(c.u32(), in.count(kOperands), "an output's operand"));
+    require(o.value.space == Space::arena, "an output outside of the arena");
+    outputs.push_back(o);
+  }
+  require(in.count(kPrograms) == kNumPrograms && outputs.size() <= 32, "number of programs or outputs");
+  for (uint32_t p = 0; p < kNumPrograms; p++) {
+    Cursor c = in.record(kPrograms, p);
+    require(in.str(c) == (p == kForward ? "forward" : "sample"), "name of a program");
+    const uint32_t first_step = c.u32(), num_steps = c.u32();
+    in.run(first_step, num_steps, kSteps);
+    for (uint32_t i = first_step; i < first_step + num_steps; i++) {
+      Cursor s = in.record(kSteps, i);
+      PlanStep step;
+      step.kernel = in.index(s.u32(), kernels.size(), "kernel of a step");
+      const uint32_t first = s.u32(), num = s.u32(), first_scalar = s.u32(), num_scalars = s.u32();
+      s.u32();
+      step.name = in.str(s);
+      in.run(first, num, kOperands);
+      in.run(first_scalar, num_scalars, kScalars);
+      for (uint32_t k = first; k < first + num; k++) step.operands.push_back(read_operand(in, *this, k));
+      for (uint32_t k = first_scalar; k < first_scalar + num_scalars; k++) step.attrs.push_back(in.record(kScalars, k).get<ix_attr>());
+      check_step(step, kernels[step.kernel]);
+      programs[p].push_back(std::move(step));
+    }
+  }
+}
+
+template <class T>
+static int find(const std::vector<T>& list, std::string_view name) {
+  for (size_t i = 0; i < list.size(); i++)
+    if (list[i].name == name) return int(i);
+  return -1;
+}
+int Plan::find_input(std::string_view name) const { return find(inputs, name); }
+int Plan::find_state(std::string_view name) const { return find(states, name); }
+int Plan::find_output(std::string_view name) const { return find(outputs, name); }
+
+}  // namespace ix

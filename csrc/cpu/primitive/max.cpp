@@ -1,0 +1,11 @@
+// max: see docs/plan.md.
+#include "cpu/elementwise/binary.h"
+
+namespace {
+using namespace ix::cpu;
+void launch(ix_stream* stream, const ix_kernel_call* call) {
+  binary(stream, call, [](Vf a, Vf b) __attribute__((always_inline)) { return b > a || b != b ? b : a; });
+}
+}  // namespace
+
+IX_KERNEL(max, "max(a: f32[T,D], b: f32[T,D]) -> f32[T,D]", "", launch, nullptr)

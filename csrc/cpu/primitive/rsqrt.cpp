@@ -1,0 +1,12 @@
+// rsqrt: see docs/plan.md.
+#include "cpu/act/vec_math.h"
+#include "cpu/elementwise/unary.h"
+
+namespace {
+using namespace ix::cpu;
+void launch(ix_stream* stream, const ix_kernel_call* call) {
+  unary(stream, call, [](Vf x) __attribute__((always_inline)) { return splat(1.0f) / ix::cpu::sqrt(x); });
+}
+}  // namespace
+
+IX_KERNEL(rsqrt, "rsqrt(x: f32[T,D]) -> f32[T,D]", "", launch, nullptr)

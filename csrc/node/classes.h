@@ -1,0 +1,68 @@
+// The addon's classes. Thin: they turn JavaScript values into the arguments of core and core's errors into JavaScript errors.
+// State is per environment (a class's constructor data); nothing here is global.
+#pragma once
+#include <napi.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/backends.h"
+#include "core/executor.h"
+#include "core/plan.h"
+#include "core/weights.h"
+
+namespace ix::node {
+
+void register_device(Napi::Env env, Napi::Object exports);
+void register_weights(Napi::Env env, Napi::Object exports);
+void register_executor(Napi::Env env, Napi::Object exports);
+
+class DeviceClass : public Napi::ObjectWrap<DeviceClass> {
+ public:
+  explicit DeviceClass(const Napi::CallbackInfo& info);
+  const std::shared_ptr<Device>& device() const { return device_; }
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value num_threads(const Napi::CallbackInfo& info);
+  Napi::Value info(const Napi::CallbackInfo& info);
+  Napi::Value kernels(const Napi::CallbackInfo& info);
+  Napi::Value layouts(const Napi::CallbackInfo& info);
+  Napi::Value panel_bytes(const Napi::CallbackInfo& info);
+  std::shared_ptr<Device> device_;
+};
+
+class WeightsClass : public Napi::ObjectWrap<WeightsClass> {
+ public:
+  explicit WeightsClass(const Napi::CallbackInfo& info);
+  ~WeightsClass() override;
+  std::shared_ptr<const WeightSet> set() const;  // throws IX_INVALID_ARGUMENT before ready() has resolved
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  struct Load;
+  Napi::Value ready(const Napi::CallbackInfo& info);
+  Napi::Value progress(const Napi::CallbackInfo& info);
+  void cancel(const Napi::CallbackInfo& info);
+  std::shared_ptr<Load> load_;
+};
+
+class ExecutorClass : public Napi::ObjectWrap<ExecutorClass> {
+ public:
+  explicit ExecutorClass(const Napi::CallbackInfo& info);
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value memory_bytes(const Napi::CallbackInfo& info);
+  Napi::Value submit(const Napi::CallbackInfo& info);
+  Napi::Value wait(const Napi::CallbackInfo& info);
+  Napi::Value trace(const Napi::CallbackInfo& info);
+  void close(const Napi::CallbackInfo& info);
+  Executor& executor() const;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace ix::node

@@ -1,0 +1,111 @@
+#include "node/classes.h"
+#include "node/js_error.h"
+
+namespace ix::node {
+
+static Napi::Object info_object(Napi::Env env, const char* kind, int index, const ix_device_info& info) {
+  Napi::Object o = Napi::Object::New(env);
+  o["kind"] = kind;
+  o["index"] = index;
+  o["name"] = static_cast<const char*>(info.name);
+  o["arch"] = static_cast<const char*>(info.arch);
+  o["memoryBytes"] = double(info.memory_bytes);
+  o["freeBytes"] = double(info.free_bytes);
+  return o;
+}
+
+// devices(cudaLibrary): what can be used, and for what cannot, why.
+static Napi::Value devices(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const std::string library = info[0].As<Napi::String>();
+  Napi::Array usable = Napi::Array::New(env), unusable = Napi::Array::New(env);
+  for (const char* kind : {"cpu", "cuda"}) {
+    try {
+      const ix_backend* backend = find_backend(kind, library);
+      ix_error error{};
+      const int count = backend->device_count(&error);
+      if (count < 0) raise(error);
+      for (int i = 0; i < count; i++) {
+        ix_device_info device{};
+        if (backend->device_info(i, &device, &error) != 0) raise(error);
+        usable[usable.Length()] = info_object(env, kind, i, device);
+      }
+    } catch (const Error& error) {
+      Napi::Object o = Napi::Object::New(env);
+      o["kind"] = kind;
+      o["reason"] = error.what();
+      unusable[unusable.Length()] = o;
+    }
+  }
+  Napi::Object out = Napi::Object::New(env);
+  out["usable"] = usable;
+  out["unusable"] = unusable;
+  return out;
+}
+
+DeviceClass::DeviceClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<DeviceClass>(info) {
+  guard(info.Env(), [&] {
+    const ix_backend* backend = find_backend(info[0].As<Napi::String>(), info[3].As<Napi::String>());
+    device_ = std::make_shared<Device>(backend, info[1].As<Napi::Number>().Int32Value(), info[2].As<Napi::Number>().Int32Value());
+  });
+}
+
+Napi::Value DeviceClass::num_threads(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), device_->num_threads()); }
+
+Napi::Value DeviceClass::info(const Napi::CallbackInfo& info) {
+  return guard(info.Env(), [&] { return info_object(info.Env(), device_->backend().name, device_->index(), device_->info()); });
+}
+
+Napi::Value DeviceClass::kernels(const Napi::CallbackInfo& info) {
+  uint32_t count = 0;
+  const ix_kernel* const* kernels = device_->backend().kernels(device_->handle(), &count);
+  Napi::Array out = Napi::Array::New(info.Env(), count);
+  for (uint32_t i = 0; i < count; i++) {
+    Napi::Object o = Napi::Object::New(info.Env());
+    o["signature"] = kernels[i]->signature;
+    o["tags"] = kernels[i]->tags;
+    o["source"] = kernels[i]->source;
+    out[i] = o;
+  }
+  return out;
+}
+
+Napi::Value DeviceClass::layouts(const Napi::CallbackInfo& info) {
+  uint32_t count = 0;
+  const ix_layout* const* layouts = device_->backend().layouts(device_->handle(), &count);
+  Napi::Array out = Napi::Array::New(info.Env(), count);
+  for (uint32_t i = 0; i < count; i++) {
+    Napi::Object o = Napi::Object::New(info.Env());
+    o["name"] = layouts[i]->name;
+    o["source"] = layouts[i]->source;
+    o["panelRows"] = layouts[i]->panel_rows;
+    out[i] = o;
+  }
+  return out;
+}
+
+Napi::Value DeviceClass::panel_bytes(const Napi::CallbackInfo& info) {
+  return guard(info.Env(), [&]() -> Napi::Value {
+    const std::string name = info[0].As<Napi::String>();
+    const ix_layout* layout = device_->find_layout(name);
+    if (!layout) fail("IX_INVALID_ARGUMENT", "there is no layout %s", name.c_str());
+    return Napi::Number::New(info.Env(), double(layout->panel_bytes(info[1].As<Napi::Number>().Int64Value())));
+  });
+}
+
+Napi::Function DeviceClass::define(Napi::Env env) {
+  return DefineClass(env, "Device", {
+    InstanceAccessor<&DeviceClass::num_threads>("numThreads"),
+    InstanceMethod<&DeviceClass::info>("info"),
+    InstanceMethod<&DeviceClass::kernels>("kernels"),
+    InstanceMethod<&DeviceClass::layouts>("layouts"),
+    InstanceMethod<&DeviceClass::panel_bytes>("panelBytes"),
+  });
+}
+
+void register_device(Napi::Env env, Napi::Object exports) {
+  exports["devices"] = Napi::Function::New(env, devices, "devices");
+  exports["Device"] = DeviceClass::define(env);
+}
+
+}  // namespace ix::node

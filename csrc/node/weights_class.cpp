@@ -1,0 +1,107 @@
+#include "node/classes.h"
+#include "node/js_error.h"
+
+namespace ix::node {
+
+// What the loading thread and the object share: the object may be collected, or its environment end, while loading goes on.
+struct WeightsClass::Load {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<const Plan> plan;
+  Checkpoint checkpoint;
+  std::string key;
+  LoadProgress progress;
+  std::shared_ptr<const WeightSet> set;
+};
+
+namespace {
+
+// Packs on a libuv thread and settles the promise.
+class LoadWorker : public Napi::AsyncWorker {
+ public:
+  LoadWorker(Napi::Env env, std::function<void()> work) : Napi::AsyncWorker(env, "inferx.load"), work_(std::move(work)), deferred_(Napi::Promise::Deferred::New(env)) {}
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+ private:
+  void Execute() override {
+    try {
+      work_();
+    } catch (const Error& error) {
+      error_.emplace(error);
+      SetError(error.what());
+    } catch (const std::bad_alloc&) {
+      error_.emplace("IX_OUT_OF_MEMORY", "out of memory while loading weights");
+      SetError("out of memory");
+    }
+  }
+  void OnOK() override { deferred_.Resolve(Env().Undefined()); }
+  void OnError(const Napi::Error& error) override { deferred_.Reject(error_ ? to_js(Env(), *error_).Value() : error.Value()); }
+
+  std::function<void()> work_;
+  Napi::Promise::Deferred deferred_;
+  std::optional<Error> error_;
+};
+
+Checkpoint read_checkpoint(const Napi::Array& tensors, const Napi::Array& files) {
+  Checkpoint out;
+  for (uint32_t i = 0; i < files.Length(); i++) out.files.push_back(files.Get(i).As<Napi::String>());
+  for (uint32_t i = 0; i < tensors.Length(); i++) {
+    const Napi::HandleScope scope(tensors.Env());
+    const Napi::Object t = tensors.Get(i).As<Napi::Object>();
+    CheckpointTensor tensor{t.Get("name").As<Napi::String>(), t.Get("dtype").As<Napi::String>(), t.Get("file").As<Napi::Number>().Uint32Value(),
+                            uint64_t(t.Get("offset").As<Napi::Number>().Int64Value()), uint64_t(t.Get("bytes").As<Napi::Number>().Int64Value()), {}};
+    const Napi::Array dims = t.Get("dims").As<Napi::Array>();
+    for (uint32_t d = 0; d < dims.Length(); d++) tensor.dims.push_back(uint64_t(dims.Get(d).As<Napi::Number>().Int64Value()));
+    out.tensors.push_back(std::move(tensor));
+  }
+  return out;
+}
+
+}  // namespace
+
+WeightsClass::WeightsClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<WeightsClass>(info) {
+  guard(info.Env(), [&] {
+    const Napi::Uint8Array plan = info[1].As<Napi::Uint8Array>();
+    load_ = std::make_shared<Load>();
+    load_->device = DeviceClass::Unwrap(info[0].As<Napi::Object>())->device();
+    load_->plan = std::make_shared<const Plan>(std::vector<uint8_t>(plan.Data(), plan.Data() + plan.ByteLength()));
+    load_->checkpoint = read_checkpoint(info[2].As<Napi::Array>(), info[3].As<Napi::Array>());
+    load_->key = info[4].As<Napi::String>();
+  });
+}
+
+WeightsClass::~WeightsClass() {
+  if (load_) load_->progress.cancel = true;
+}
+
+std::shared_ptr<const WeightSet> WeightsClass::set() const {
+  if (!load_->set) fail("IX_INVALID_ARGUMENT", "the weights are not loaded yet");
+  return load_->set;
+}
+
+Napi::Value WeightsClass::ready(const Napi::CallbackInfo& info) {
+  auto load = load_;
+  auto* worker = new LoadWorker(info.Env(), [load] { load->set = acquire_weights(load->key, load->device, *load->plan, load->checkpoint, load->progress); });
+  worker->Queue();
+  return worker->promise();
+}
+
+Napi::Value WeightsClass::progress(const Napi::CallbackInfo& info) {
+  Napi::Array out = Napi::Array::New(info.Env(), 2);
+  out[0u] = double(load_->progress.loaded.load());
+  out[1u] = double(load_->progress.total.load());
+  return out;
+}
+
+void WeightsClass::cancel(const Napi::CallbackInfo&) { load_->progress.cancel = true; }
+
+Napi::Function WeightsClass::define(Napi::Env env) {
+  return DefineClass(env, "Weights", {
+    InstanceMethod<&WeightsClass::ready>("ready"),
+    InstanceMethod<&WeightsClass::progress>("progress"),
+    InstanceMethod<&WeightsClass::cancel>("cancel"),
+  });
+}
+
+void register_weights(Napi::Env env, Napi::Object exports) { exports["Weights"] = WeightsClass::define(env); }
+
+}  // namespace ix::node

@@ -1,0 +1,47 @@
+// Checks of numbers, strings and choices that callers pass in. Each throws IX_INVALID_ARGUMENT naming the option.
+import { InferxError } from "./errors.ts";
+
+function refuse(name: string, value: unknown, wanted: string): never {
+  const shown = typeof value === "string" ? JSON.stringify(value) : String(value);
+  throw new InferxError("IX_INVALID_ARGUMENT", `${name} must be ${wanted}, got ${shown}`, { option: name });
+}
+
+/** An integer within [min, max]. */
+export function checkInt(name: string, value: unknown, min: number, max = Number.MAX_SAFE_INTEGER): number {
+  if (typeof value !== "number" || !Number.isInteger(value) || value < min || value > max) {
+    refuse(name, value, max === Number.MAX_SAFE_INTEGER ? `an integer of at least ${min}` : `an integer from ${min} to ${max}`);
+  }
+  return value;
+}
+
+/** A finite number within [min, max]. */
+export function checkNumber(name: string, value: unknown, min = -Number.MAX_VALUE, max = Number.MAX_VALUE): number {
+  if (typeof value !== "number" || !Number.isFinite(value) || value < min || value > max) {
+    refuse(name, value, `a finite number from ${min} to ${max}`);
+  }
+  return value;
+}
+
+export function checkBoolean(name: string, value: unknown): boolean {
+  if (typeof value !== "boolean") refuse(name, value, "true or false");
+  return value;
+}
+
+export function checkString(name: string, value: unknown): string {
+  if (typeof value !== "string") refuse(name, value, "a string");
+  return value;
+}
+
+export function checkChoice<T extends string>(name: string, value: unknown, choices: readonly T[]): T {
+  if (typeof value !== "string" || !choices.includes(value as T)) refuse(name, value, `one of ${choices.join(", ")}`);
+  return value as T;
+}
+
+/** Refuses keys that no option has: a misspelt option must not be ignored in silence. */
+export function checkKeys(name: string, value: object, known: readonly string[]): void {
+  for (const key of Object.keys(value)) {
+    if (!known.includes(key)) {
+      throw new InferxError("IX_INVALID_ARGUMENT", `${name} has no option "${key}"; it knows ${known.join(", ")}`, { option: key });
+    }
+  }
+}

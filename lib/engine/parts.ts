@@ -1,0 +1,85 @@
+// From the plain data that the caller's thread sends to what the loop needs: device, weights, executor, cache, text.
+import type { NativeBinding, NativeDeviceInfo, NativeExecutor, NativeTensor } from "../../types/native.d.ts";
+import type { CacheGroupSpec } from "../cache/cache-group.ts";
+import { CacheState } from "../cache/kv-cache.ts";
+import type { PolicyName } from "../sched/policies/index.ts";
+import type { SchedulerOptions } from "../sched/scheduler.ts";
+import { createTextSinks, type SharedTokenizer } from "./text-sink.ts";
+import type { RequestSpec } from "./protocol.ts";
+import type { TextSink } from "./request.ts";
+import type { InputLayout } from "./step-inputs.ts";
+
+/** Everything that an engine is made from; crosses to the worker by structured clone. */
+export interface EngineConfig {
+  device: { kind: string; index: number; threads: number; cudaLibrary: string };
+  plan: Uint8Array;
+  layout: InputLayout;
+  /** Names of the plan's outputs, in its order. */
+  outputs: readonly string[];
+  weights: { tensors: NativeTensor[]; files: string[]; key: string };
+  cache: {
+    groups: { spec: CacheGroupSpec; numBlocks: number }[];
+    maxRows: number;
+    maxTokens: number;
+    prefixCaching: boolean;
+  };
+  scheduling: Pick<SchedulerOptions, "maxStepTokens" | "targetStepMs" | "maxQueued">;
+  policy: PolicyName;
+  tokenizer: SharedTokenizer | undefined;
+  /** Look for NaN after each op. */
+  checked: boolean;
+}
+
+export interface EngineParts {
+  executor: NativeExecutor;
+  cache: CacheState;
+  layout: InputLayout;
+  outputs: readonly string[];
+  scheduling: EngineConfig["scheduling"];
+  policy: PolicyName;
+  createText: (spec: RequestSpec) => TextSink;
+  device: NativeDeviceInfo;
+  threads: number;
+}
+
+/** How often loading reports progress. */
+const progressMs = 50;
+
+/**
+ * Opens the device, packs the weights (or shares them with another engine of the process) and allocates the cache.
+ * @throws IX_NO_DEVICE, IX_OUT_OF_MEMORY, IX_MODEL_FORMAT, IX_FILE_*, IX_ABORTED
+ */
+export async function openParts(
+  native: NativeBinding,
+  config: EngineConfig,
+  onProgress: (loadedBytes: number, totalBytes: number) => void,
+  onCancel: (cancel: () => void) => void,
+): Promise<EngineParts> {
+  const { kind, index, threads, cudaLibrary } = config.device;
+  const device = new native.Device(kind, index, threads, cudaLibrary);
+  const { tensors, files, key } = config.weights;
+  const weights = new native.Weights(device, config.plan, tensors, files, key);
+  onCancel(() => weights.cancel());
+  const timer = setInterval(() => onProgress(...weights.progress()), progressMs);
+  try {
+    await weights.ready();
+  } finally {
+    clearInterval(timer);
+  }
+  onProgress(...weights.progress());
+  const executor = new native.Executor(device, config.plan, weights, {
+    blocks: config.cache.groups.map(({ numBlocks }) => numBlocks),
+    checked: config.checked,
+  });
+  return {
+    executor,
+    cache: new CacheState(config.cache),
+    layout: config.layout,
+    outputs: config.outputs,
+    scheduling: config.scheduling,
+    policy: config.policy,
+    createText: createTextSinks(native, config.tokenizer),
+    device: device.info(),
+    threads: device.numThreads,
+  };
+}

@@ -1,0 +1,115 @@
+// Runs an architecture's graph on a checkpoint with the reference interpreter; shared by the tests of lib/models.
+import { BoundedReader } from "../../lib/formats/bounded-reader.ts";
+import { openCheckpoint, type TensorInfo } from "../../lib/formats/checkpoint.ts";
+import { dequantize } from "../../lib/formats/dequantize.ts";
+import { createBuilder } from "../../lib/ir/builder.ts";
+import type { Graph } from "../../lib/ir/graph.ts";
+import { createCaches, interpret } from "../../lib/ir/interpret.ts";
+import type { Tensor } from "../../lib/ir/ops/op.ts";
+import { type Architecture, architectures, findArchitecture, longRopeAfter } from "../../lib/models/index.ts";
+
+export interface Loaded {
+  graph: Graph;
+  config: Record<string, unknown>;
+  tensor: (name: string) => Float32Array;
+}
+
+/** A checkpoint's tensors as the builder sees them. */
+export function describeTensors(tensors: ReadonlyMap<string, TensorInfo>) {
+  return new Map(
+    [...tensors].map(([name, { dtype, shape, rowPermutation, offsetOne }]) => {
+      const source = { ropeHeads: rowPermutation?.heads ?? 0 };
+      return [name, { dtype, shape, source, oneAdded: offsetOne === true }];
+    }),
+  );
+}
+
+/** The graph of the model in a folder or file; `config` replaces the folder's. */
+export function load(
+  path: string,
+  config?: Record<string, unknown>,
+  known: readonly Architecture[] = architectures,
+): Loaded {
+  const checkpoint = openCheckpoint(path);
+  const used = config ?? checkpoint.config;
+  const g = createBuilder(describeTensors(checkpoint.tensors));
+  findArchitecture(checkpoint.architecture, known).build(g, used);
+  const read = new Map<string, Float32Array>();
+  const tensor = (name: string): Float32Array => {
+    const info = checkpoint.tensors.get(name)!;
+    let data = read.get(name);
+    if (!data) {
+      using reader = new BoundedReader(checkpoint.files[info.file]!.path);
+      data = dequantize(info.dtype, reader.readAt(info.byteOffset, info.byteLength));
+      read.set(name, data);
+    }
+    return data;
+  };
+  return { graph: g.finish(), config: used, tensor };
+}
+
+const i32 = (dims: number[], data: Iterable<number>): Tensor => ({ dims, data: Int32Array.from(data) });
+
+/**
+ * One sequence in steps of at most `stepTokens`, with its blocks in reverse order in the cache; the outputs at `rows` (all in the
+ * last step's part must lie there) as one array per row.
+ */
+export function run(
+  { graph, config, tensor }: Loaded,
+  ids: readonly number[],
+  rows: readonly number[],
+  stepTokens = ids.length,
+) {
+  const blockTokens = 16;
+  const blocks = Math.ceil(ids.length / blockTokens);
+  const caches = createCaches(graph, blocks, blockTokens);
+  const slot = (position: number) =>
+    (blocks - 1 - Math.floor(position / blockTokens)) * blockTokens + (position % blockTokens);
+  const ropeRow = Number(ids.length > longRopeAfter(config));
+  const found = new Map<string, Map<number, Float32Array>>();
+  for (let start = 0; start < ids.length; start += stepTokens) {
+    const count = Math.min(stepTokens, ids.length - start);
+    const positions = Array.from({ length: count }, (_, i) => start + i);
+    const wanted = rows.filter((row) => row >= start && row < start + count);
+    const inputs = new Map<string, Tensor>([
+      ["tokens", i32([count], ids.slice(start, start + count))],
+      ["positions", i32([count], positions)],
+      [
+        "rope_row",
+        i32(
+          [count],
+          positions.map(() => ropeRow),
+        ),
+      ],
+      [
+        "row_index",
+        i32(
+          [wanted.length],
+          wanted.map((row) => row - start),
+        ),
+      ],
+      ["seq_start", i32([2], [0, count])],
+      ["seq_context", i32([1], [start + count])],
+      ["seq_row", i32([1], [0])],
+    ]);
+    graph.groups.forEach((_, group) => {
+      inputs.set(`slots.${group}`, i32([count], positions.map(slot)));
+      inputs.set(
+        `block_table.${group}`,
+        i32(
+          [1, blocks],
+          Array.from({ length: blocks }, (_, b) => blocks - 1 - b),
+        ),
+      );
+    });
+    for (const [name, { dims, data }] of interpret(graph, { tensor, inputs, caches })) {
+      const byRow = found.get(name) ?? new Map<number, Float32Array>();
+      found.set(name, byRow);
+      const [, columns] = dims as [number, number];
+      for (const [i, row] of wanted.entries()) {
+        byRow.set(row, (data as Float32Array).slice(i * columns, (i + 1) * columns));
+      }
+    }
+  }
+  return (name: string, row: number): Float32Array => found.get(name)!.get(row)!;
+}
