@@ -1,21 +1,32 @@
 "use strict";
-// Builds the addon into build/Release. Called by binding.gyp (install from source) and by `npm run build:native`.
+// Builds the addon into build/Release. Called at install, by `npm run build:native` and by binding.gyp (prebuildify).
 // cmake-js where it is installed (development, Windows), plain cmake otherwise. The build itself is CMakeLists.txt.
 //
 //   node scripts/build-native.cjs [Release|Debug]
+//   node scripts/build-native.cjs --if-missing   at install: nothing to do where a prebuild or an earlier build loads
 //   INFERX_CMAKE_ARGS="-DINFERX_CUDA=ON"   more arguments for cmake; the CUDA library is left out unless asked for
 const { spawnSync } = require("node:child_process");
 const os = require("node:os");
 const path = require("node:path");
 
 const root = path.join(__dirname, "..");
-const config = process.argv[2] || "Release";
+const ifMissing = process.argv.includes("--if-missing");
+const config = process.argv.slice(2).find((word) => !word.startsWith("--")) || "Release";
 const extra = (process.env.INFERX_CMAKE_ARGS || "").split(/\s+/).filter(Boolean);
 if (!extra.some((arg) => arg.startsWith("-DINFERX_CUDA="))) extra.unshift("-DINFERX_CUDA=OFF");
 
 function fail(...lines) {
   console.error(["", "inferx: the addon could not be built.", ...lines, ""].join("\n"));
   process.exit(1);
+}
+
+if (ifMissing) {
+  try {
+    require("node-gyp-build")(root);
+    process.exit(0);
+  } catch {
+    console.log("inferx: no addon for this machine yet; building it, once");
+  }
 }
 
 const found = (command) => !spawnSync(command, ["--version"], { stdio: "ignore" }).error;

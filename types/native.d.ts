@@ -81,7 +81,13 @@ export interface NativeBinding extends NativeTextBinding {
   /** Devices that can be used; for backends that cannot, the reason. `cudaLibrary` may be empty. */
   devices(cudaLibrary: string): { usable: NativeDeviceInfo[]; unusable: { kind: string; reason: string }[] };
   Device: new (kind: string, index: number, numThreads: number, cudaLibrary: string) => NativeDevice;
-  Weights: new (device: NativeDevice, plan: Uint8Array, tensors: NativeTensor[], files: string[], key: string) => NativeWeights;
+  Weights: new (
+    device: NativeDevice,
+    plan: Uint8Array,
+    tensors: NativeTensor[],
+    files: string[],
+    key: string,
+  ) => NativeWeights;
   Executor: new (
     device: NativeDevice,
     plan: Uint8Array,

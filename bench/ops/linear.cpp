@@ -1,5 +1,5 @@
-// Speed of linear at the shapes of a 0.6B model: us, GB/s of weights, GOP/s, and the share of the read bandwidth that is
-// measured in the same run. Weights never come from a cache: each product takes the next of enough copies.
+// Speed of linear at the shapes of a 0.6B model: us, GB/s of weights, GOP/s, and the share of the read bandwidth that
+// is measured in the same run. Weights never come from a cache: each product takes the next of enough copies.
 // Arguments: formats ("q4_k", "bf16_f32", default all), "threads=2", "tokens=1,8,512", "shape=NxK".
 #include <sys/mman.h>
 
@@ -18,7 +18,9 @@
 #define FOR_BLOCK_FORMATS(X) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q4_k) X(q5_k) X(q6_k)
 #define KERNEL(name) IX_CONCAT(ix_kernel_, name, INFERX_ISA)
 #define LAYOUT(name) IX_CONCAT(ix_layout_, name, INFERX_ISA)
-#define DECLARE(x) extern const ix_layout LAYOUT(p32_##x); extern const ix_kernel KERNEL(linear_##x);
+#define DECLARE(x)                        \
+  extern const ix_layout LAYOUT(p32_##x); \
+  extern const ix_kernel KERNEL(linear_##x);
 #define DECLARE_BOTH(x) DECLARE(x) extern const ix_kernel KERNEL(linear_##x##_f32);
 DECLARE(f32)
 DECLARE(f16)
@@ -31,17 +33,21 @@ struct Case {
   const ix_kernel* kernel;
 };
 #define CASE(x) {#x, &LAYOUT(p32_##x), &KERNEL(linear_##x)},
-#define BOTH_CASES(x) CASE(x) {#x "_f32", &LAYOUT(p32_##x), &KERNEL(linear_##x##_f32)},
+#define BOTH_CASES(x) CASE(x){#x "_f32", &LAYOUT(p32_##x), &KERNEL(linear_##x##_f32)},
 static const Case kCases[] = {CASE(f32) CASE(f16) BOTH_CASES(bf16) FOR_BLOCK_FORMATS(BOTH_CASES)};
 
-static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+static double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Threads that spin between sections: the shortest dispatch, for measurements only. A section's claims carry its
 // number, so a thread that wakes late takes nothing.
 struct SpinningThreads : ix_stream {
   explicit SpinningThreads(int n) {
     num_threads = n;
-    run = [](ix_stream* s, int chunks, void (*fn)(void*, int, int), void* ctx) { static_cast<SpinningThreads*>(s)->section(chunks, fn, ctx); };
+    run = [](ix_stream* s, int chunks, void (*fn)(void*, int, int), void* ctx) {
+      static_cast<SpinningThreads*>(s)->section(chunks, fn, ctx);
+    };
     for (int t = 1; t < n; t++) {
       threads.emplace_back([this, t] {
         for (uint64_t seen = 0; !stop;) {
@@ -62,7 +68,8 @@ struct SpinningThreads : ix_stream {
     done = 0;
     word.store(((word >> 40) + 1) << 40 | uint64_t(chunks) << 20);
     work(0);
-    while (done.load(std::memory_order_acquire) < chunks) {}
+    while (done.load(std::memory_order_acquire) < chunks) {
+    }
   }
   void work(int thread) {
     constexpr uint64_t kMask = (1 << 20) - 1;
@@ -106,16 +113,19 @@ static double read_bandwidth(ix_stream& stream) {  // GB/s
   const size_t bytes = size_t(256) << 20;
   static const uint8_t* data = pages(bytes);
   std::atomic<uint64_t> sink{0};
-  const double t = best_seconds([&] {
-    ix::cpu::parallel(&stream, 32, [&](int chunk, int) {
-      typedef uint64_t Lanes __attribute__((vector_size(64)));
-      const auto* p = reinterpret_cast<const Lanes*>(data + bytes / 32 * chunk);
-      Lanes sum[4]{};
-      for (size_t i = 0; i < bytes / 32 / 64; i += 4) for (int j = 0; j < 4; j++) sum[j] += p[i + j];
-      sum[0] += sum[1] + sum[2] + sum[3];
-      sink += sum[0][0] + sum[0][7];
-    });
-  }, 9);
+  const double t = best_seconds(
+      [&] {
+        ix::cpu::parallel(&stream, 32, [&](int chunk, int) {
+          typedef uint64_t Lanes __attribute__((vector_size(64)));
+          const auto* p = reinterpret_cast<const Lanes*>(data + bytes / 32 * chunk);
+          Lanes sum[4]{};
+          for (size_t i = 0; i < bytes / 32 / 64; i += 4)
+            for (int j = 0; j < 4; j++) sum[j] += p[i + j];
+          sum[0] += sum[1] + sum[2] + sum[3];
+          sink += sum[0][0] + sum[0][7];
+        });
+      },
+      9);
   return bytes / t / 1e9;
 }
 
@@ -127,15 +137,21 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
     const std::string a = argv[i];
     int n = 0, k = 0;
-    if (a.rfind("threads=", 0) == 0) threads = std::atoi(&a[8]);
-    else if (std::sscanf(a.c_str(), "shape=%dx%d", &n, &k) == 2) shapes = {{n, k}};
+    if (a.rfind("threads=", 0) == 0)
+      threads = std::atoi(&a[8]);
+    else if (std::sscanf(a.c_str(), "shape=%dx%d", &n, &k) == 2)
+      shapes = {{n, k}};
     else if (a.rfind("tokens=", 0) == 0) {
       tokens.clear();
       for (const char* p = &a[7]; *p; p += *p == ',') tokens.push_back(int(std::strtol(p, const_cast<char**>(&p), 10)));
-    } else formats.push_back(a);
+    } else
+      formats.push_back(a);
   }
   SpinningThreads stream(threads);
-  std::printf("%d threads\n| format | N x K | tokens | us | GB/s | of read bandwidth | GOP/s |\n|---|---|---|---|---|---|---|\n", threads);
+  std::printf(
+      "%d threads\n| format | N x K | tokens | us | GB/s | of read bandwidth | GOP/s "
+      "|\n|---|---|---|---|---|---|---|\n",
+      threads);
   for (const Case& c : kCases) {
     if (!formats.empty() && std::find(formats.begin(), formats.end(), c.name) == formats.end()) continue;
     for (auto [n, k] : shapes) {
@@ -144,30 +160,35 @@ int main(int argc, char** argv) {
       const size_t row_bytes = 4 * k;  // at least that of any source
       uint8_t* weights = pages(bytes * copies);
       std::vector<uint8_t> row(row_bytes * 32);
-      for (size_t i = 0; i < row.size(); i++) row[i] = i % 2 ? 0x28 | (i / 2 * 37 % 4) : uint8_t(i * 71);  // sane as f16, bf16 and f32
+      for (size_t i = 0; i < row.size(); i++)
+        row[i] = i % 2 ? 0x28 | (i / 2 * 37 % 4) : uint8_t(i * 71);  // sane as f16, bf16 and f32
       const void* rows[32];
       for (int r = 0; r < 32; r++) rows[r] = &row[row_bytes * r];
       c.layout->pack(weights, rows, 32, k);
-      for (size_t p = 1; p < panels * copies; p++) std::memcpy(weights + p * c.layout->panel_bytes(k), weights, c.layout->panel_bytes(k));
+      for (size_t p = 1; p < panels * copies; p++)
+        std::memcpy(weights + p * c.layout->panel_bytes(k), weights, c.layout->panel_bytes(k));
       for (int t : tokens) {
         if (n > 100000 && t > 64) continue;  // a head sees few rows
         std::vector<float> x(size_t(t) * k), y(size_t(t) * panels * 32);
         for (size_t i = 0; i < x.size(); i++) x[i] = float(i * 7919 % 2003) / 1000 - 1;
-        ix_tensor operands[4] = {{x.data(), 2, {t, k}, k}, {weights, 2, {n, k}, 0}, {}, {y.data(), 2, {t, n}, int64_t(panels) * 32}};
+        ix_tensor operands[4] = {
+            {x.data(), 2, {t, k}, k}, {weights, 2, {n, k}, 0}, {}, {y.data(), 2, {t, n}, int64_t(panels) * 32}};
         ix_kernel_call call{operands, nullptr, nullptr};
         const size_t workspace = c.kernel->workspace(&call, threads);
         call.workspace = pages(workspace);
         const double once = best_seconds([&] { c.kernel->launch(&stream, &call); }, 1);
-        const int products = int(std::clamp(0.05 / once, 1.0, double(copies)));
+        const int products = int(std::clamp(0.003 / once, 1.0, double(copies)));
         int next = 0;
         const double bandwidth = read_bandwidth(stream);
-        const double s = best_seconds([&] {
+        const auto several = [&] {
           for (int i = 0; i < products; i++) {
             operands[1].data = weights + size_t(next++ % copies) * bytes;
             c.kernel->launch(&stream, &call);
           }
-        }, 9) / products;
-        std::printf("| %s | %d x %d | %d | %.0f | %.1f | %.0f %% of %.0f | %.0f |\n", c.name, n, k, t, s * 1e6, bytes / s / 1e9, 100 * bytes / s / 1e9 / bandwidth, bandwidth, 2.0 * n * k * t / s / 1e9);
+        };
+        const double s = best_seconds(several, int(std::clamp(0.4 / once / products, 5.0, 100.0))) / products;
+        std::printf("| %s | %d x %d | %d | %.0f | %.1f | %.0f %% of %.0f | %.0f |\n", c.name, n, k, t, s * 1e6,
+                    bytes / s / 1e9, 100 * bytes / s / 1e9 / bandwidth, bandwidth, 2.0 * n * k * t / s / 1e9);
         std::fflush(stdout);
         std::free(call.workspace);
       }

@@ -69,37 +69,47 @@ async function child([name, file, threads]) {
   await end();
 }
 
-function measure(name, file, threads) {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    [fileURLToPath(import.meta.url), "child", name, file, String(threads)],
-    { encoding: "utf8" },
-  );
+/** Figures of one run; undefined when it took longer than a minute and a half (a spinning pool on busy cores can collapse). */
+function measure({ name, threads }, file) {
+  const args = [fileURLToPath(import.meta.url), "child", name, file, String(threads)];
+  const { status, stdout, stderr, error } = spawnSync(process.execPath, args, {
+    encoding: "utf8",
+    timeout: 90_000,
+    killSignal: "SIGKILL",
+  });
+  if (error?.code === "ETIMEDOUT") return undefined;
   if (status !== 0) throw new Error(`${name}: ${stderr}`);
   return JSON.parse(stdout.trim().split("\n").at(-1));
 }
 
+function medianOf(runs) {
+  return Object.fromEntries(Object.keys(runs[0]).map((key) => [key, round(median(runs.map((run) => run[key])))]));
+}
+
 if (process.argv[2] === "child") await child(process.argv.slice(3));
 else {
-  const [file = fileURLToPath(new URL("../../models/demo/demo-q8_0.gguf", import.meta.url)), rounds = 5] = process.argv
-    .slice(2)
-    .filter((word) => !word.startsWith("--"));
-  const all = os.availableParallelism();
-  const variants = [...new Set([1, all])].flatMap((threads) => [
-    { name: "inferx", threads },
-    { name: "node-llama-cpp", threads },
+  const words = process.argv.slice(2).filter((word) => !word.startsWith("--"));
+  const [file = fileURLToPath(new URL("../../models/demo/demo-q8_0.gguf", import.meta.url)), rounds = 5] = words;
+  const variants = [...new Set([1, os.availableParallelism()])].flatMap((threads) => [
+    { name: "inferx", threads, runs: [] },
+    { name: "node-llama-cpp", threads, runs: [] },
   ]);
-  const runs = variants.map(() => []);
-  for (let i = 0; i < Number(rounds); i++)
-    for (const [v, { name, threads }] of variants.entries()) runs[v].push(measure(name, file, threads));
-  const figures = Object.keys(runs[0][0]);
-  const medians = variants.map((variant, v) => ({
-    ...variant,
-    ...Object.fromEntries(figures.map((key) => [key, round(median(runs[v].map((run) => run[key])))])),
+  for (let i = 0; i < Number(rounds); i++) {
+    for (const variant of variants) {
+      if (variant.timedOut) continue;
+      const figures = measure(variant, file);
+      if (figures) variant.runs.push(figures);
+      else variant.timedOut = true;
+    }
+  }
+  const medians = variants.map(({ name, threads, runs, timedOut }) => ({
+    name,
+    threads,
+    ...(timedOut ? { timedOut } : medianOf(runs)),
   }));
-  const best = (name, key) => Math.max(...medians.filter((row) => row.name === name).map((row) => row[key]));
-  const ratio = Object.fromEntries(
-    figures.map((key) => [key, round(best("inferx", key) / best("node-llama-cpp", key))]),
-  );
+  const best = (name, key) =>
+    Math.max(...medians.filter((row) => row.name === name && !row.timedOut).map((row) => row[key]));
+  const keys = ["promptTokensPerSecond", "decodeTokensPerSecond", "eightTogetherTokensPerSecond"];
+  const ratio = Object.fromEntries(keys.map((key) => [key, round(best("inferx", key) / best("node-llama-cpp", key))]));
   report("peers-cpu", { file, rounds: Number(rounds), promptTokens, newTokens, medians, ratio });
 }

@@ -342,7 +342,7 @@ void Executor::check_results(const Op& op) const {
   for (size_t k = 0; k < op.operands.size(); k++) {
     const PlanOperand& plan = op.step->operands[k];
     const ix_tensor& t = op.operands[k];
-    if (plan.space != Space::arena || t.rank != 2) continue;
+    if (plan.space != Space::arena || plan.type != Type::f32 || t.rank != 2) continue;
     for (int32_t r = 0; r < t.dims[0]; r++)
       for (int32_t c = 0; c < t.dims[1]; c++)
         if (std::isnan(static_cast<const float*>(t.data)[r * t.stride + c]))

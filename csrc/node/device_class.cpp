@@ -44,7 +44,7 @@ static Napi::Value devices(const Napi::CallbackInfo& info) {
 }
 
 DeviceClass::DeviceClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<DeviceClass>(info) {
-  guard(info.Env(), [&] {
+  guarded(info.Env(), [&] {
     const ix_backend* backend = find_backend(info[0].As<Napi::String>(), info[3].As<Napi::String>());
     device_ = std::make_shared<Device>(backend, info[1].As<Napi::Number>().Int32Value(), info[2].As<Napi::Number>().Int32Value());
   });
@@ -53,7 +53,7 @@ DeviceClass::DeviceClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Devi
 Napi::Value DeviceClass::num_threads(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), device_->num_threads()); }
 
 Napi::Value DeviceClass::info(const Napi::CallbackInfo& info) {
-  return guard(info.Env(), [&] { return info_object(info.Env(), device_->backend().name, device_->index(), device_->info()); });
+  return guarded(info.Env(), [&] { return info_object(info.Env(), device_->backend().name, device_->index(), device_->info()); });
 }
 
 Napi::Value DeviceClass::kernels(const Napi::CallbackInfo& info) {
@@ -85,7 +85,7 @@ Napi::Value DeviceClass::layouts(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value DeviceClass::panel_bytes(const Napi::CallbackInfo& info) {
-  return guard(info.Env(), [&]() -> Napi::Value {
+  return guarded(info.Env(), [&]() -> Napi::Value {
     const std::string name = info[0].As<Napi::String>();
     const ix_layout* layout = device_->find_layout(name);
     if (!layout) fail("IX_INVALID_ARGUMENT", "there is no layout %s", name.c_str());

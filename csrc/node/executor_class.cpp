@@ -6,7 +6,7 @@
 namespace ix::node {
 
 ExecutorClass::ExecutorClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<ExecutorClass>(info) {
-  guard(info.Env(), [&] {
+  guarded(info.Env(), [&] {
     const Napi::Uint8Array bytes = info[1].As<Napi::Uint8Array>();
     const Napi::Object options = info[3].As<Napi::Object>();
     const Napi::Array blocks = options.Get("blocks").As<Napi::Array>();
@@ -29,21 +29,21 @@ Napi::Value ExecutorClass::memory_bytes(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExecutorClass::submit(const Napi::CallbackInfo& info) {
-  return guard(info.Env(), [&]() -> Napi::Value {
+  return guarded(info.Env(), [&]() -> Napi::Value {
     const Napi::Object step = info[0].As<Napi::Object>();
     const Napi::Array dims = step.Get("dims").As<Napi::Array>();
-    const Napi::ArrayBuffer inputs = step.Get("inputs").As<Napi::ArrayBuffer>();
+    Napi::ArrayBuffer inputs = step.Get("inputs").As<Napi::ArrayBuffer>();
     const Napi::Int32Array commands = step.Get("commands").As<Napi::Int32Array>();
     const uint32_t num_commands = step.Get("numCommands").As<Napi::Number>().Uint32Value();
     if (inputs.ByteLength() < executor().plan().input_bytes || num_commands > commands.ElementLength()) fail("IX_INVALID_ARGUMENT", "the step's buffers are too small");
-    StepInput in{{}, static_cast<const uint8_t*>(const_cast<Napi::ArrayBuffer&>(inputs).Data()), commands.Data(), num_commands, step.Get("wanted").As<Napi::Number>().Uint32Value()};
+    StepInput in{{}, static_cast<const uint8_t*>(inputs.Data()), commands.Data(), num_commands, step.Get("wanted").As<Napi::Number>().Uint32Value()};
     for (uint32_t i = 0; i < IX_NUM_DIMS; i++) in.dims[i] = dims.Get(i).As<Napi::Number>().Uint32Value();
     return Napi::Number::New(info.Env(), double(executor().submit(in)));
   });
 }
 
 Napi::Value ExecutorClass::wait(const Napi::CallbackInfo& info) {
-  return guard(info.Env(), [&]() -> Napi::Value {
+  return guarded(info.Env(), [&]() -> Napi::Value {
     const uint64_t ticket = uint64_t(info[0].As<Napi::Number>().Int64Value());
     const Napi::Array arrays = info[1].As<Napi::Array>();
     executor().wait(ticket);
@@ -64,7 +64,7 @@ Napi::Value ExecutorClass::wait(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExecutorClass::trace(const Napi::CallbackInfo& info) {
-  return guard(info.Env(), [&]() -> Napi::Value {
+  return guarded(info.Env(), [&]() -> Napi::Value {
     executor().set_trace(true);
     const std::vector<uint64_t> ns = executor().trace();
     Napi::Array out = Napi::Array::New(info.Env(), ns.size());

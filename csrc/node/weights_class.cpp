@@ -59,7 +59,7 @@ Checkpoint read_checkpoint(const Napi::Array& tensors, const Napi::Array& files)
 }  // namespace
 
 WeightsClass::WeightsClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<WeightsClass>(info) {
-  guard(info.Env(), [&] {
+  guarded(info.Env(), [&] {
     const Napi::Uint8Array plan = info[1].As<Napi::Uint8Array>();
     load_ = std::make_shared<Load>();
     load_->device = DeviceClass::Unwrap(info[0].As<Napi::Object>())->device();

@@ -1,12 +1,12 @@
 // Byte-pair encoding: vocabulary and merges (bpe_merge.cpp has the merge loops).
-#include "bpe.h"
+#include "text/bpe.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
 
-#include "../core/error.h"
-#include "utf8.h"
+#include "core/error.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {

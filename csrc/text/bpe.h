@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "model.h"
+#include "text/model.h"
 
 namespace ix {
 

@@ -1,8 +1,8 @@
 // The merge loops of byte-pair encoding: a scan for short words, a heap over a linked list for long ones.
 #include <algorithm>
 
-#include "bpe.h"
-#include "utf8.h"
+#include "text/bpe.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {

@@ -1,10 +1,10 @@
 // The decoders of tokenizer.json and of the other vocabulary kinds.
-#include "decoder.h"
+#include "text/decoder.h"
 
-#include "../core/error.h"
-#include "bpe.h"
-#include "normalizer.h"
-#include "split.h"
+#include "core/error.h"
+#include "text/bpe.h"
+#include "text/normalizer.h"
+#include "text/split.h"
 
 namespace ix {
 namespace {
@@ -98,6 +98,7 @@ Decoder sentencepiece_decoder(bool strip_leading_space) {
 }
 
 Decoder metaspace_decoder(std::string replacement, bool strip_first) {
+  if (replacement.empty()) fail("IX_TOKENIZER", "a Metaspace decoder has an empty replacement");
   Decoder out;
   out.steps.push_back([=](std::string& token, bool first) { replace_all(token, replacement, first && strip_first ? "" : " "); });
   return out;

@@ -1,12 +1,13 @@
 // The JSON reader: an explicit stack instead of recursion, a depth limit, strict grammar (RFC 8259).
-#include "json.h"
+#include "text/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 
-#include "../core/error.h"
-#include "utf8.h"
+#include "core/error.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {
@@ -156,27 +157,49 @@ uint32_t Json::parse_hex() {
   return code;
 }
 
+// Rounds as the reference's JSON reader does (serde_json): the digits as a 64-bit integer, to double, times a power of
+// ten. That can be off by one unit, and ties between Unigram scores depend on it.
 void Json::parse_number() {
-  const auto digits = [&] {
+  uint64_t significand = 0;
+  int64_t exponent = 0;
+  bool full = false;  // further digits do not fit
+  const auto digits = [&](bool fraction) {
     const size_t start = at_;
-    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+      const auto digit = static_cast<uint64_t>(text_[at_] - '0');
+      full = full || significand > (UINT64_MAX - digit) / 10;
+      if (!full) significand = significand * 10 + digit;
+      exponent += full == fraction ? 0 : fraction ? -1 : 1;
+    }
     if (at_ == start) fault("expected a digit");
   };
-  const size_t start = at_;
-  if (text_[at_] == '-') ++at_;
+  const bool negative = text_[at_] == '-';
+  if (negative) ++at_;
   if (at_ + 1 < text_.size() && text_[at_] == '0' && text_[at_ + 1] >= '0' && text_[at_ + 1] <= '9') fault("leading zero");
-  digits();
-  if (at_ < text_.size() && text_[at_] == '.') ++at_, digits();
+  digits(false);
+  if (at_ < text_.size() && text_[at_] == '.') ++at_, digits(true);
   if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
     ++at_;
-    if (at_ < text_.size() && (text_[at_] == '+' || text_[at_] == '-')) ++at_;
-    digits();
+    const bool down = at_ < text_.size() && text_[at_] == '-';
+    if (down || (at_ < text_.size() && text_[at_] == '+')) ++at_;
+    const size_t start = at_;
+    int64_t value = 0;
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) value = std::min<int64_t>(value * 10 + (text_[at_] - '0'), 100000);
+    if (at_ == start) fault("expected a digit");
+    exponent += down ? -value : value;
+  }
+  auto number = static_cast<double>(significand);
+  constexpr int64_t kLargest = 308;
+  for (; number != 0 && exponent < -kLargest; exponent += kLargest) number /= 1e308;
+  if (number != 0 && exponent > kLargest) number = HUGE_VAL;  // refused by whoever wants an integer or a score
+  if (number != 0 && exponent != 0 && exponent <= kLargest) {
+    const std::string text = "1e" + std::to_string(std::abs(exponent));
+    double power = 1;
+    std::from_chars(text.data(), text.data() + text.size(), power);
+    number = exponent > 0 ? number * power : number / power;
   }
   Node node{Kind::kNumber, 0, {nullptr}};
-  node.number = 0;
-  if (std::from_chars(text_.data() + start, text_.data() + at_, node.number).ec == std::errc::result_out_of_range) {
-    node.number = HUGE_VAL;  // refused by whoever wants an integer or a score
-  }
+  node.number = negative ? -number : number;
   nodes_.push_back(node);
 }
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "vocab.h"
+#include "text/vocab.h"
 
 namespace ix {
 

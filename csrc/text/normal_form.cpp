@@ -3,9 +3,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "unicode.h"
-#include "unicode_data.h"
-#include "utf8.h"
+#include "text/unicode.h"
+#include "text/unicode_data.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {

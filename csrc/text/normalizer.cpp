@@ -1,13 +1,13 @@
 // The normalizers of tokenizer.json and of SentencePiece models.
-#include "normalizer.h"
+#include "text/normalizer.h"
 
 #include <cstring>
 #include <memory>
 
-#include "../core/error.h"
-#include "split.h"
-#include "unicode.h"
-#include "utf8.h"
+#include "core/error.h"
+#include "text/split.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {

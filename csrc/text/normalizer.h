@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "json.h"
+#include "text/json.h"
 
 namespace ix {
 

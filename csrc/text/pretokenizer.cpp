@@ -1,10 +1,10 @@
 // The pre-tokenizers of tokenizer.json.
-#include "pretokenizer.h"
+#include "text/pretokenizer.h"
 
-#include "../core/error.h"
-#include "normalizer.h"
-#include "unicode.h"
-#include "utf8.h"
+#include "core/error.h"
+#include "text/normalizer.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {
@@ -130,6 +130,7 @@ PretokenizeStep bert_words_step() {
 }
 
 PretokenizeStep metaspace_step(std::string replacement, PrependScheme scheme, bool split) {
+  if (replacement.empty()) fail("IX_TOKENIZER", "a Metaspace pre-tokenizer has an empty replacement");
   PretokenizeStep mark = change_step([replacement, scheme](std::string& text, bool at_start) {
     replace_all(text, " ", replacement);
     const bool prepend = scheme == PrependScheme::kAlways || (scheme == PrependScheme::kFirst && at_start);

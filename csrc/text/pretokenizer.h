@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "json.h"
-#include "split.h"
+#include "text/json.h"
+#include "text/split.h"
 
 namespace ix {
 

@@ -1,12 +1,12 @@
 // The matcher: an explicit backtracking stack. A state that failed once fails always (there are no captures), so after
 // the budget is spent failures are remembered across attempts and the rest of the search is linear.
-#include "regex.h"
+#include "text/regex.h"
 
 #include <algorithm>
 
-#include "../core/error.h"
-#include "unicode.h"
-#include "utf8.h"
+#include "core/error.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace ix {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <memory>
 
-#include "../core/error.h"
-#include "regex.h"
-#include "unicode.h"
-#include "utf8.h"
+#include "core/error.h"
+#include "text/regex.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {

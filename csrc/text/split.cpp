@@ -1,10 +1,10 @@
 // Split patterns applied to a text, and the five behaviors.
-#include "split.h"
+#include "text/split.h"
 
 #include <algorithm>
 
-#include "../core/error.h"
-#include "utf8.h"
+#include "core/error.h"
+#include "text/utf8.h"
 
 namespace ix {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "regex.h"
+#include "text/regex.h"
 
 namespace ix {
 

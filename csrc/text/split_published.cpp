@@ -2,9 +2,9 @@
 // same pattern (test/native/text_split.cpp compares them on random text); order of the branches = order of alternatives.
 #include <array>
 
-#include "split.h"
-#include "unicode.h"
-#include "utf8.h"
+#include "text/split.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace ix {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "vocab.h"
+#include "text/vocab.h"
 
 namespace ix {
 

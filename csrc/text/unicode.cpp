@@ -1,12 +1,12 @@
 // Lookups in the generated tables: properties, case, scripts. Normalization forms are in normal_form.cpp.
-#include "unicode.h"
+#include "text/unicode.h"
 
 #include <algorithm>
 #include <iterator>
 #include <map>
 
-#include "unicode_data.h"
-#include "utf8.h"
+#include "text/unicode_data.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {

@@ -5,5 +5,5 @@
 #include <iterator>
 
 namespace ix::unicode_data {
-#include "unicode_tables.inc"
+#include "text/unicode_tables.inc"
 }  // namespace ix::unicode_data

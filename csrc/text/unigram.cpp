@@ -1,11 +1,11 @@
 // Unigram by Viterbi and WordPiece by longest match, both over a byte trie.
-#include "unigram.h"
+#include "text/unigram.h"
 
 #include <algorithm>
 #include <string>
 
-#include "bpe.h"
-#include "utf8.h"
+#include "text/bpe.h"
+#include "text/utf8.h"
 
 namespace ix {
 namespace {

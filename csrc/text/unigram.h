@@ -2,8 +2,8 @@
 #pragma once
 #include <utility>
 
-#include "model.h"
-#include "trie.h"
+#include "text/model.h"
+#include "text/trie.h"
 
 namespace ix {
 

@@ -1,10 +1,10 @@
 // Building of the tokenizer's hash tables.
-#include "vocab.h"
+#include "text/vocab.h"
 
 #include <bit>
 #include <random>
 
-#include "../core/error.h"
+#include "core/error.h"
 
 namespace ix {
 

@@ -1,7 +1,13 @@
 // One answer on its way: an async iterable of chunks and an awaitable of the whole, fed by the engine step by step.
 import { InferxError, toInferxError } from "../base/errors.ts";
 import type { EngineClient, RequestSink } from "../engine/client.ts";
-import { type FinishedRequest, maxTopLogprobs, type PromptLogprobsOutput, type RequestSpec, type StepOutput } from "../engine/protocol.ts";
+import {
+  type FinishedRequest,
+  maxTopLogprobs,
+  type PromptLogprobsOutput,
+  type RequestSpec,
+  type StepOutput,
+} from "../engine/protocol.ts";
 import type { TokenTable } from "../engine/token-table.ts";
 import type { GeneratedToken, GenerationChunk, GenerationResult, PromptLogprob, TokenLogprob } from "./types.ts";
 
@@ -82,7 +88,12 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
     if (this.#isOver) return;
     this.#client?.abort(this.id);
     this.#fail(
-      new InferxError("IX_ABORTED", "the request was aborted", { text: this.#text, tokens: this.#tokens.map(({ id }) => id) }, { cause: reason }),
+      new InferxError(
+        "IX_ABORTED",
+        "the request was aborted",
+        { text: this.#text, tokens: this.#tokens.map(({ id }) => id) },
+        { cause: reason },
+      ),
     );
   }
 
@@ -135,7 +146,8 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
 
   #onPromptLogprobs({ first, logprobs, topTokens, topLogprobs }: PromptLogprobsOutput): void {
     const { prompt, promptLogprobs } = this.#spec!;
-    if (this.#promptLogprobs.length === 0) this.#promptLogprobs.push({ id: prompt[0]!, logprob: null, topLogprobs: [] });
+    if (this.#promptLogprobs.length === 0)
+      this.#promptLogprobs.push({ id: prompt[0]!, logprob: null, topLogprobs: [] });
     logprobs.forEach((logprob, i) => {
       const alternatives = this.#alternatives(topTokens, topLogprobs, i, promptLogprobs);
       this.#promptLogprobs[first + i] = { id: prompt[first + i]!, logprob, topLogprobs: alternatives };
@@ -145,7 +157,12 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
   #alternatives(ids: Int32Array, logprobs: Float32Array, row: number, count: number): TokenLogprob[] {
     const out: TokenLogprob[] = [];
     for (let j = row * maxTopLogprobs; j < row * maxTopLogprobs + count && ids[j]! >= 0; j++) {
-      out.push({ id: ids[j]!, text: this.#table!.text(ids[j]!), bytes: this.#table!.bytes(ids[j]!), logprob: logprobs[j]! });
+      out.push({
+        id: ids[j]!,
+        text: this.#table!.text(ids[j]!),
+        bytes: this.#table!.bytes(ids[j]!),
+        logprob: logprobs[j]!,
+      });
     }
     return out;
   }

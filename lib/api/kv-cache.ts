@@ -22,7 +22,10 @@ export class KVCache {
   constructor(options: CacheOptions = {}) {
     checkKeys("KVCache", options, ["bytes", "share", "blocks", "dtype", "prefixCache"]);
     const sizes = [options.bytes, options.share, options.blocks].filter((size) => size !== undefined);
-    if (sizes.length > 1) throw new InferxError("IX_INVALID_ARGUMENT", "give one of cache bytes, share and blocks, not several", { option: "cache" });
+    if (sizes.length > 1)
+      throw new InferxError("IX_INVALID_ARGUMENT", "give one of cache bytes, share and blocks, not several", {
+        option: "cache",
+      });
     if (options.bytes !== undefined) checkInt("cache.bytes", options.bytes, 1);
     if (options.blocks !== undefined) checkInt("cache.blocks", options.blocks, 1, 1 << 24);
     if (options.share !== undefined) checkNumber("cache.share", options.share, 1e-6, 0.95);
@@ -33,7 +36,10 @@ export class KVCache {
 
   /** @internal */
   attach(scheduler: Scheduler): void {
-    if (this.#scheduler) throw new InferxError("IX_INVALID_ARGUMENT", "the cache belongs to another scheduler already", { option: "cache" });
+    if (this.#scheduler)
+      throw new InferxError("IX_INVALID_ARGUMENT", "the cache belongs to another scheduler already", {
+        option: "cache",
+      });
     this.#scheduler = scheduler;
   }
 
@@ -53,7 +59,11 @@ export class KVCache {
       options,
       () => {
         checkGenerateOptions(options, "generate");
-        if (!state) throw new InferxError("IX_INVALID_ARGUMENT", "the generation has not started yet: await its first chunk before forking it");
+        if (!state)
+          throw new InferxError(
+            "IX_INVALID_ARGUMENT",
+            "the generation has not started yet: await its first chunk before forking it",
+          );
         return Int32Array.from([...state.spec.prompt, ...state.tokens.map(({ id }) => id)]);
       },
       state?.spec.id,
@@ -64,9 +74,12 @@ export class KVCache {
    * Computes a prompt's prefix, unless it is cached, and keeps its whole blocks until `release`.
    * @throws IX_KV_EXHAUSTED when it would leave too little room for the requests that run
    */
-  async pin(prompt: string | readonly number[], options: Pick<GenerateOptions, "addSpecial" | "parseSpecial" | "tenant"> = {}): Promise<PinnedPrefix> {
+  async pin(
+    prompt: string | readonly number[],
+    options: Pick<GenerateOptions, "addSpecial" | "parseSpecial" | "tenant"> = {},
+  ): Promise<PinnedPrefix> {
     const scheduler = this.#attached();
-    const tokens = await scheduler.prepared.encode(prompt, options);
+    const tokens = await scheduler.prepared.text.encode(prompt, options);
     await scheduler.generation({ ...options, maxTokens: 0 }, () => tokens);
     const client = await scheduler.engine();
     const before = (await client.call("match", { tokens, salt: options.tenant ?? "" })) as number;
@@ -85,7 +98,11 @@ export class KVCache {
   }
 
   #attached(): Scheduler {
-    if (!this.#scheduler) throw new InferxError("IX_INVALID_ARGUMENT", "the cache belongs to no scheduler yet: make one with `new Scheduler(model, { cache })`");
+    if (!this.#scheduler)
+      throw new InferxError(
+        "IX_INVALID_ARGUMENT",
+        "the cache belongs to no scheduler yet: make one with `new Scheduler(model, { cache })`",
+      );
     return this.#scheduler;
   }
 }

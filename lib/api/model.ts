@@ -6,11 +6,34 @@ import type { Generation } from "./generation.ts";
 import { KVCache } from "./kv-cache.ts";
 import { checkGenerateOptions } from "./request.ts";
 import { Scheduler, type SchedulerOptions } from "./scheduler.ts";
-import type { ChatMessage, ChatOptions, GenerateOptions, ModelInfo, ModelOptions, ModelPlan, SchedulerStats } from "./types.ts";
+import type {
+  ChatMessage,
+  ChatOptions,
+  GenerateOptions,
+  ModelInfo,
+  ModelOptions,
+  ModelPlan,
+  SchedulerStats,
+} from "./types.ts";
 
 const optionKeys = [
-  "device", "threads", "contextLength", "cache", "numerics", "policy", "maxQueuedRequests", "maxStepTokens", "maxSequences", "targetStepMs",
-  "thread", "architectures", "chatTemplate", "onProgress", "signal", "scheduler", "checked",
+  "device",
+  "threads",
+  "contextLength",
+  "cache",
+  "numerics",
+  "policy",
+  "maxQueuedRequests",
+  "maxStepTokens",
+  "maxSequences",
+  "targetStepMs",
+  "thread",
+  "architectures",
+  "chatTemplate",
+  "onProgress",
+  "signal",
+  "scheduler",
+  "checked",
 ] as const satisfies (keyof ModelOptions)[];
 
 /**
@@ -40,10 +63,14 @@ export class Model implements AsyncDisposable {
   static async load(path?: string, options: ModelOptions = {}): Promise<Model> {
     const prepared = await Model.#prepare(path, options);
     const cache = new KVCache(options.cache);
-    const { policy, maxQueuedRequests, maxStepTokens, maxSequences, targetStepMs, thread, onProgress, signal } = options;
+    const { policy, maxQueuedRequests, maxStepTokens, maxSequences, targetStepMs, thread, onProgress, signal } =
+      options;
     const given = { policy, maxQueuedRequests, maxStepTokens, maxSequences, targetStepMs, thread, onProgress, signal };
-    const wanted = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as SchedulerOptions;
-    if (options.scheduler !== undefined && !checkBoolean("scheduler", options.scheduler)) return new Model(prepared, undefined);
+    const wanted = Object.fromEntries(
+      Object.entries(given).filter(([, value]) => value !== undefined),
+    ) as SchedulerOptions;
+    if (options.scheduler !== undefined && !checkBoolean("scheduler", options.scheduler))
+      return new Model(prepared, undefined);
     const model = new Model(prepared, (self) => new Scheduler(self, { ...wanted, cache }));
     await model.scheduler.ready;
     return model;
@@ -52,13 +79,19 @@ export class Model implements AsyncDisposable {
   /** What a model and its cache will take, without loading it. Throws as `load` does, except for memory. */
   static async plan(path?: string, options: ModelOptions = {}): Promise<ModelPlan> {
     const prepared = await Model.#prepare(path, options);
-    return prepared.memoryPlan({ cache: new KVCache(options.cache).options, maxStepTokens: options.maxStepTokens, maxSequences: options.maxSequences });
+    return prepared.memoryPlan({
+      cache: new KVCache(options.cache).options,
+      maxStepTokens: options.maxStepTokens,
+      maxSequences: options.maxSequences,
+    });
   }
 
   static async #prepare(path: string | undefined, options: ModelOptions): Promise<PreparedModel> {
     checkKeys("Model.load", options, optionKeys);
-    if (path !== undefined && typeof path !== "string") throw new InferxError("IX_INVALID_ARGUMENT", "path must be a string or left out");
-    if (options.signal?.aborted) throw new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: options.signal.reason });
+    if (path !== undefined && typeof path !== "string")
+      throw new InferxError("IX_INVALID_ARGUMENT", "path must be a string or left out");
+    if (options.signal?.aborted)
+      throw new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: options.signal.reason });
     return prepareModel(path, options);
   }
 
@@ -68,7 +101,11 @@ export class Model implements AsyncDisposable {
 
   /** The scheduler that `generate` and `chat` use. */
   get scheduler(): Scheduler {
-    if (!this.#scheduler) throw new InferxError("IX_INVALID_ARGUMENT", "the model was loaded with scheduler: false; make one with `new Scheduler(model)`");
+    if (!this.#scheduler)
+      throw new InferxError(
+        "IX_INVALID_ARGUMENT",
+        "the model was loaded with scheduler: false; make one with `new Scheduler(model)`",
+      );
     return this.#scheduler;
   }
 
@@ -85,25 +122,25 @@ export class Model implements AsyncDisposable {
   chat(messages: string | readonly ChatMessage[], options: ChatOptions = {}): Generation {
     return this.scheduler.generation(options, async () => {
       checkGenerateOptions(options, "chat");
-      return this.prepared.encodeChat(messages, options);
+      return this.prepared.text.encodeChat(messages, options);
     });
   }
 
   /** Token ids of a text. Text that looks like a special token is plain text unless `parseSpecial`. */
   tokenize(text: string, options: { addSpecial?: boolean; parseSpecial?: boolean } = {}): number[] {
     checkKeys("tokenize", options, ["addSpecial", "parseSpecial"]);
-    return Array.from(this.prepared.tokenize(text, options));
+    return Array.from(this.prepared.text.tokenize(text, options));
   }
 
   /** Text of token ids. */
   detokenize(tokens: readonly number[], options: { keepSpecial?: boolean } = {}): string {
     checkKeys("detokenize", options, ["keepSpecial"]);
-    return this.prepared.detokenize(tokens, options.keepSpecial ?? false);
+    return this.prepared.text.detokenize(tokens, options.keepSpecial ?? false);
   }
 
   /** The text that `chat` would send to the model. */
   renderChat(messages: string | readonly ChatMessage[], options: ChatOptions = {}): string {
-    return this.prepared.renderChat(messages, options);
+    return this.prepared.text.renderChat(messages, options);
   }
 
   stats(): Promise<SchedulerStats> {

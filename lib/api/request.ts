@@ -6,13 +6,39 @@ import { maxTopLogprobs, type RequestSpec, type Sampling } from "../engine/proto
 import type { ChatOptions, GenerateOptions, SamplingOptions } from "./types.ts";
 
 const samplingKeys = [
-  "temperature", "topK", "topP", "minP", "repetitionPenalty", "presencePenalty", "frequencyPenalty", "logitBias", "seed",
+  "temperature",
+  "topK",
+  "topP",
+  "minP",
+  "repetitionPenalty",
+  "presencePenalty",
+  "frequencyPenalty",
+  "logitBias",
+  "seed",
 ] as const satisfies (keyof SamplingOptions)[];
 const generateKeys = [
-  ...samplingKeys, "maxTokens", "stop", "stopTokens", "ignoreEos", "logprobs", "promptLogprobs", "priority", "tenant", "deadlineMs",
-  "keepSpecial", "parseSpecial", "addSpecial", "signal",
+  ...samplingKeys,
+  "maxTokens",
+  "stop",
+  "stopTokens",
+  "ignoreEos",
+  "logprobs",
+  "promptLogprobs",
+  "priority",
+  "tenant",
+  "deadlineMs",
+  "keepSpecial",
+  "parseSpecial",
+  "addSpecial",
+  "signal",
 ] as const satisfies (keyof GenerateOptions)[];
-const chatKeys = [...generateKeys, "tools", "addGenerationPrompt", "continueFinalMessage", "templateVariables"] as const satisfies (keyof ChatOptions)[];
+const chatKeys = [
+  ...generateKeys,
+  "tools",
+  "addGenerationPrompt",
+  "continueFinalMessage",
+  "templateVariables",
+] as const satisfies (keyof ChatOptions)[];
 
 /** What the model fixes of a request. */
 export interface RequestDefaults {
@@ -46,14 +72,23 @@ function seedWords(seed: number | bigint | undefined): [number, number] {
 /** Sampling parameters in the engine's form; what the caller leaves out comes from the model's defaults. */
 export function completeSampling(options: SamplingOptions, defaults: RequestDefaults): Sampling {
   const given = <K extends keyof SamplingOptions>(name: K) => options[name] ?? defaults.sampling[name];
-  const number = (name: "temperature" | "topP" | "minP" | "repetitionPenalty" | "presencePenalty" | "frequencyPenalty", otherwise: number, min: number, max: number) =>
-    checkNumber(name, given(name) ?? otherwise, min, max);
+  const number = (
+    name: "temperature" | "topP" | "minP" | "repetitionPenalty" | "presencePenalty" | "frequencyPenalty",
+    otherwise: number,
+    min: number,
+    max: number,
+  ) => checkNumber(name, given(name) ?? otherwise, min, max);
   const bias = Object.entries(options.logitBias ?? {}).map(([key, value]): [number, number] => {
     const token = checkInt("logitBias token", Number(key), 0, defaults.vocabularySize - 1);
     if (value !== Number.NEGATIVE_INFINITY) checkNumber(`logitBias[${key}]`, value);
     return [token, value];
   });
-  if (bias.length > maxBias) throw new InferxError("IX_INVALID_ARGUMENT", `logitBias has ${bias.length} entries, at most ${maxBias} are possible`, { option: "logitBias" });
+  if (bias.length > maxBias)
+    throw new InferxError(
+      "IX_INVALID_ARGUMENT",
+      `logitBias has ${bias.length} entries, at most ${maxBias} are possible`,
+      { option: "logitBias" },
+    );
   return {
     temperature: number("temperature", 0, 0, 1e6),
     topK: checkInt("topK", given("topK") ?? 0, 0),
@@ -74,11 +109,23 @@ export const maxBias = 1024;
  * @throws IX_INVALID_ARGUMENT (empty prompt, unknown token, bad option), IX_CONTEXT_OVERFLOW (the prompt leaves no room, or prompt and
  * maxTokens together exceed the context)
  */
-export function completeRequest(id: number, prompt: Int32Array, options: GenerateOptions, defaults: RequestDefaults): RequestSpec {
-  if (prompt.length === 0) throw new InferxError("IX_INVALID_ARGUMENT", "the prompt is empty: it needs at least one token", { option: "prompt" });
+export function completeRequest(
+  id: number,
+  prompt: Int32Array,
+  options: GenerateOptions,
+  defaults: RequestDefaults,
+): RequestSpec {
+  if (prompt.length === 0)
+    throw new InferxError("IX_INVALID_ARGUMENT", "the prompt is empty: it needs at least one token", {
+      option: "prompt",
+    });
   for (const token of prompt) {
     if (token < 0 || token >= defaults.vocabularySize) {
-      throw new InferxError("IX_INVALID_ARGUMENT", `prompt token ${token} is outside of the vocabulary of ${defaults.vocabularySize}`, { option: "prompt" });
+      throw new InferxError(
+        "IX_INVALID_ARGUMENT",
+        `prompt token ${token} is outside of the vocabulary of ${defaults.vocabularySize}`,
+        { option: "prompt" },
+      );
     }
   }
   const { contextLength } = defaults;
@@ -94,10 +141,13 @@ export function completeRequest(id: number, prompt: Int32Array, options: Generat
   }
   const stop = options.stop === undefined ? [] : typeof options.stop === "string" ? [options.stop] : [...options.stop];
   for (const text of stop) {
-    if (checkString("stop", text) === "") throw new InferxError("IX_INVALID_ARGUMENT", "a stop string must not be empty", { option: "stop" });
+    if (checkString("stop", text) === "")
+      throw new InferxError("IX_INVALID_ARGUMENT", "a stop string must not be empty", { option: "stop" });
   }
   const own = options.ignoreEos ? [] : defaults.eosTokenIds;
-  const others = (options.stopTokens ?? []).map((token) => checkInt("stopTokens", token, 0, defaults.vocabularySize - 1));
+  const others = (options.stopTokens ?? []).map((token) =>
+    checkInt("stopTokens", token, 0, defaults.vocabularySize - 1),
+  );
   return {
     id,
     prompt,
@@ -108,10 +158,14 @@ export function completeRequest(id: number, prompt: Int32Array, options: Generat
     numOwnStopTokens: own.length,
     keepSpecial: options.keepSpecial ?? false,
     logprobs: options.logprobs === undefined ? -1 : checkInt("logprobs", options.logprobs, 0, maxTopLogprobs),
-    promptLogprobs: options.promptLogprobs === undefined ? -1 : checkInt("promptLogprobs", options.promptLogprobs, 0, maxTopLogprobs),
+    promptLogprobs:
+      options.promptLogprobs === undefined ? -1 : checkInt("promptLogprobs", options.promptLogprobs, 0, maxTopLogprobs),
     priority: -checkNumber("priority", options.priority ?? 0),
     tenant: checkString("tenant", options.tenant ?? ""),
-    deadlineMs: options.deadlineMs === undefined ? Number.POSITIVE_INFINITY : performance.timeOrigin + performance.now() + checkNumber("deadlineMs", options.deadlineMs, 0),
+    deadlineMs:
+      options.deadlineMs === undefined
+        ? Number.POSITIVE_INFINITY
+        : performance.timeOrigin + performance.now() + checkNumber("deadlineMs", options.deadlineMs, 0),
     salt: options.tenant ?? "",
     ropeRow: 0,
   };

@@ -3,8 +3,7 @@ import { InferxError } from "../base/errors.ts";
 import { checkChoice, checkKeys } from "../base/options.ts";
 import { EngineClient, nextRequestId } from "../engine/client.ts";
 import type { PreparedModel } from "../engine/prepare.ts";
-import type { SchedulerEventName } from "../engine/protocol.ts";
-import { type PolicyName, policies } from "../sched/policies/index.ts";
+import { type PolicyName, policyNames, type SchedulerEventName } from "../engine/protocol.ts";
 import { Generation } from "./generation.ts";
 import { KVCache } from "./kv-cache.ts";
 import type { Model } from "./model.ts";
@@ -33,7 +32,17 @@ export interface SchedulerRequest extends GenerateOptions {
 
 type Listener = (id: number) => void;
 
-const optionKeys = ["cache", "policy", "maxQueuedRequests", "maxStepTokens", "maxSequences", "targetStepMs", "thread", "onProgress", "signal"] as const satisfies (keyof SchedulerOptions)[];
+const optionKeys = [
+  "cache",
+  "policy",
+  "maxQueuedRequests",
+  "maxStepTokens",
+  "maxSequences",
+  "targetStepMs",
+  "thread",
+  "onProgress",
+  "signal",
+] as const satisfies (keyof SchedulerOptions)[];
 
 /** Continuous batching over one model: requests are added at any time and share the steps. */
 export class Scheduler implements AsyncDisposable {
@@ -43,7 +52,11 @@ export class Scheduler implements AsyncDisposable {
   readonly ready: Promise<void>;
   readonly #prepared: PreparedModel;
   readonly #client: Promise<EngineClient>;
-  readonly #listeners: Record<SchedulerEventName, Set<Listener>> = { admit: new Set(), finish: new Set(), preempt: new Set() };
+  readonly #listeners: Record<SchedulerEventName, Set<Listener>> = {
+    admit: new Set(),
+    finish: new Set(),
+    preempt: new Set(),
+  };
   readonly #loading = new AbortController();
   #open: EngineClient | undefined;
 
@@ -51,7 +64,7 @@ export class Scheduler implements AsyncDisposable {
   constructor(model: Model, options: SchedulerOptions = {}) {
     checkKeys("Scheduler", options, optionKeys);
     this.#prepared = model.prepared;
-    this.policy = checkChoice("policy", options.policy ?? "fcfs", Object.keys(policies) as PolicyName[]);
+    this.policy = checkChoice("policy", options.policy ?? "fcfs", policyNames);
     this.cache = options.cache ?? new KVCache();
     const config = this.#prepared.engineConfig({
       cache: this.cache.options,
@@ -82,7 +95,7 @@ export class Scheduler implements AsyncDisposable {
   add({ prompt, ...options }: SchedulerRequest): Generation {
     return this.generation(options, async () => {
       checkGenerateOptions(options, "generate");
-      return this.#prepared.encode(prompt, options);
+      return this.#prepared.text.encode(prompt, options);
     });
   }
 
@@ -177,9 +190,18 @@ interface EngineStats {
 
 /** Over all cache groups. */
 function cacheUsage({ cache, cachedTokens, prompt }: EngineStats): CacheUsage {
-  const sum = (key: "numBlocks" | "usedBlocks" | "cachedBlocks" | "bytes") => cache.reduce((total, group) => total + group[key], 0);
+  const sum = (key: "numBlocks" | "usedBlocks" | "cachedBlocks" | "bytes") =>
+    cache.reduce((total, group) => total + group[key], 0);
   const [blocks, usedBlocks, cachedBlocks] = [sum("numBlocks"), sum("usedBlocks"), sum("cachedBlocks")];
-  return { blocks, usedBlocks, cachedBlocks, freeBlocks: blocks - usedBlocks - cachedBlocks, bytes: sum("bytes"), prefixQueries: prompt, prefixHits: cachedTokens };
+  return {
+    blocks,
+    usedBlocks,
+    cachedBlocks,
+    freeBlocks: blocks - usedBlocks - cachedBlocks,
+    bytes: sum("bytes"),
+    prefixQueries: prompt,
+    prefixHits: cachedTokens,
+  };
 }
 
 /** @internal */

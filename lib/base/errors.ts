@@ -9,11 +9,13 @@ export const errorAdvice = {
   IX_DISPOSED: "The object was disposed; load or create it again.",
   IX_NATIVE_MISSING: "Run `npm rebuild inferx` (needs cmake and a C++20 compiler), or `npx inferx doctor`.",
   IX_NATIVE_MISMATCH: "The addon and the JavaScript come from different builds; run `npm rebuild inferx`.",
-  IX_FILE_NOT_FOUND: "Check the path; a model is a folder with config.json, a .gguf file, or nothing for the bundled model.",
+  IX_FILE_NOT_FOUND:
+    "Check the path; a model is a folder with config.json, a .gguf file, or nothing for the bundled model.",
   IX_FILE_READ: "The file could not be read; check permissions and the disk.",
   IX_FILE_CHANGED: "The file changed while it was in use; load the model again.",
   IX_MODEL_FORMAT: "The model file is damaged or not in the format its name says; download or convert it again.",
-  IX_MODEL_CONFIG: "The model's configuration is incomplete or contradictory; compare config.json with the publisher's.",
+  IX_MODEL_CONFIG:
+    "The model's configuration is incomplete or contradictory; compare config.json with the publisher's.",
   IX_UNSUPPORTED_ARCHITECTURE: "Register the architecture with `architecture()`, or see docs/adding/model.md.",
   IX_UNSUPPORTED_FORMAT: "Convert the weights to a supported format (see the README's table).",
   IX_TOKENIZER: "The tokenizer's file is incomplete or of an unknown kind; see the README's table.",

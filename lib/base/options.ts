@@ -9,7 +9,11 @@ function refuse(name: string, value: unknown, wanted: string): never {
 /** An integer within [min, max]. */
 export function checkInt(name: string, value: unknown, min: number, max = Number.MAX_SAFE_INTEGER): number {
   if (typeof value !== "number" || !Number.isInteger(value) || value < min || value > max) {
-    refuse(name, value, max === Number.MAX_SAFE_INTEGER ? `an integer of at least ${min}` : `an integer from ${min} to ${max}`);
+    refuse(
+      name,
+      value,
+      max === Number.MAX_SAFE_INTEGER ? `an integer of at least ${min}` : `an integer from ${min} to ${max}`,
+    );
   }
   return value;
 }
@@ -17,7 +21,16 @@ export function checkInt(name: string, value: unknown, min: number, max = Number
 /** A finite number within [min, max]. */
 export function checkNumber(name: string, value: unknown, min = -Number.MAX_VALUE, max = Number.MAX_VALUE): number {
   if (typeof value !== "number" || !Number.isFinite(value) || value < min || value > max) {
-    refuse(name, value, `a finite number from ${min} to ${max}`);
+    const below = max === Number.MAX_VALUE ? "" : ` of at most ${max}`;
+    refuse(
+      name,
+      value,
+      min === -Number.MAX_VALUE
+        ? `a finite number${below}`
+        : below === ""
+          ? `a finite number of at least ${min}`
+          : `a number from ${min} to ${max}`,
+    );
   }
   return value;
 }
@@ -41,7 +54,9 @@ export function checkChoice<T extends string>(name: string, value: unknown, choi
 export function checkKeys(name: string, value: object, known: readonly string[]): void {
   for (const key of Object.keys(value)) {
     if (!known.includes(key)) {
-      throw new InferxError("IX_INVALID_ARGUMENT", `${name} has no option "${key}"; it knows ${known.join(", ")}`, { option: key });
+      throw new InferxError("IX_INVALID_ARGUMENT", `${name} has no option "${key}"; it knows ${known.join(", ")}`, {
+        option: key,
+      });
     }
   }
 }

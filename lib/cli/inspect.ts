@@ -1,12 +1,13 @@
-// `inferx inspect`: what a model is made of, what it will take, and how its plan looks. Loads no weights (but --diff does).
+// `inferx inspect`: what a model is made of, what it will take, and how its plan looks. Compiles it, loads no weights.
 import type { Command } from "commander";
 import { InferxError } from "../base/errors.ts";
-import { Model, type ModelOptions, type ModelPlan } from "../index.ts";
+import { Model, type ModelOptions } from "../index.ts";
 import { LoadError } from "./exit-codes.ts";
 import { addModelOptions, type ModelFlags, modelOptions } from "./options.ts";
 import { formatBytes } from "./terminal.ts";
 
 interface InspectFlags extends ModelFlags {
+  tensors?: boolean;
   plan?: boolean;
   dump?: string;
   diff?: boolean;
@@ -19,6 +20,7 @@ export function addInspectCommand(program: Command): void {
     .description("show a model's architecture, tensors, memory and plan, without loading it")
     .argument("[model]", "folder with config.json, or .gguf file (default: the bundled model)");
   addModelOptions(command)
+    .option("--tensors", "list every tensor")
     .option("--plan", "print the finished plan")
     .option("--dump <pass>", "print the graph after this pass")
     .option("--diff", "run the plan against the interpreter and show the first step that differs")
@@ -30,44 +32,81 @@ async function inspect(argument: string | undefined, flags: InspectFlags): Promi
   const path = argument ?? flags.model;
   const options = modelOptions(flags);
   try {
-    if (flags.plan) process.stdout.write(await inspectPlan(path, options, { show: "plan" }));
-    else if (flags.dump !== undefined)
-      process.stdout.write(await inspectPlan(path, options, { show: "dump", pass: flags.dump }));
-    else if (flags.diff) process.stdout.write(await inspectPlan(path, options, { show: "diff" }));
-    else await describe(path, options, flags.json ?? false);
+    if (flags.diff) throw new InferxError("IX_INTERNAL", "inspect --diff is not wired to the executor yet");
+    const pass = flags.plan ? "emit" : flags.dump;
+    if (pass !== undefined) process.stdout.write(await inspectPlan(path, options, pass));
+    else await describe(path, options, flags);
   } catch (error) {
     throw new LoadError(error);
   }
 }
 
-/** Plan, graph after a pass, or the first step where executor and interpreter differ; as text. */
-async function inspectPlan(
-  _path: string | undefined,
-  _options: ModelOptions,
-  request: { show: "plan" | "diff" } | { show: "dump"; pass: string },
-): Promise<string> {
-  throw new InferxError("IX_INTERNAL", `inspect --${request.show} is not wired to the compiler yet`);
+/** The text that a pass left: the graph, or of the last one the plan. */
+async function inspectPlan(path: string | undefined, options: ModelOptions, pass: string): Promise<string> {
+  await using model = await Model.load(path, { ...options, scheduler: false });
+  const { dumps } = model.prepared;
+  const text = dumps.get(pass);
+  if (text === undefined) {
+    throw new InferxError(
+      "IX_INVALID_ARGUMENT",
+      `there is no pass "${pass}"; there are ${[...dumps.keys()].join(", ")}`,
+    );
+  }
+  return text.endsWith("\n") ? text : `${text}\n`;
 }
 
-async function describe(path: string | undefined, options: ModelOptions, json: boolean): Promise<void> {
+interface TensorRow {
+  name: string;
+  dtype: string;
+  shape: number[];
+  bytes: number;
+}
+
+async function describe(path: string | undefined, options: ModelOptions, flags: InspectFlags): Promise<void> {
+  await using model = await Model.load(path, { ...options, scheduler: false });
   const plan = await Model.plan(path, options);
-  if (json) process.stdout.write(`${JSON.stringify({ plan }, null, 2)}\n`);
-  else process.stdout.write(memoryText(plan));
-}
-
-function memoryText(plan: ModelPlan): string {
-  const row = (name: string, value: string) => `  ${name.padEnd(14)}${value}\n`;
-  return (
-    `${plan.architecture}, ${plan.parameters.toLocaleString("en")} parameters\n\nMemory\n` +
-    row("weights", formatBytes(plan.weightBytes)) +
-    row(
+  const { checkpoint } = model.prepared;
+  const tensors: TensorRow[] = [...checkpoint.tensors.values()].map(({ name, dtype, shape, byteLength }) => {
+    return { name, dtype, shape, bytes: byteLength };
+  });
+  const { info } = model;
+  const tokenizer = checkpoint.tokenizer?.kind ?? "none";
+  const chatTemplate = checkpoint.chatTemplate !== undefined;
+  if (flags.json) {
+    process.stdout.write(`${JSON.stringify({ info, plan, tokenizer, chatTemplate, tensors }, null, 2)}\n`);
+    return;
+  }
+  const formats = Object.entries(info.formats).map(([format, count]) => {
+    const bytes = tensors.reduce((sum, { dtype, bytes }) => sum + (dtype === format ? bytes : 0), 0);
+    return `${count} ${format} (${formatBytes(bytes)})`;
+  });
+  const { device } = info;
+  const rows: [string, string][] = [
+    ["model", info.path],
+    ["architecture", `${info.architecture}, ${info.layers} layers of ${info.hiddenSize}`],
+    ["parameters", info.parameters.toLocaleString("en")],
+    [
+      "vocabulary",
+      `${info.vocabularySize} tokens, tokenizer ${tokenizer}, ${chatTemplate ? "with" : "no"} chat template`,
+    ],
+    ["context", `${info.contextLength} tokens`],
+    ["tensors", `${tensors.length}: ${formats.join(", ")}`],
+    ["device", `${device.kind}, ${device.name}, ${device.arch}, ${device.threads} threads, numerics ${info.numerics}`],
+    ["weights", formatBytes(plan.weightBytes)],
+    [
       "KV cache",
-      `${formatBytes(plan.cacheBytes)}  (${plan.blocks} blocks of ${plan.blockTokens} tokens, ${formatBytes(plan.bytesPerToken)} a token)`,
-    ) +
-    row("activations", formatBytes(plan.activationBytes)) +
-    row(
+      `${formatBytes(plan.cacheBytes)} (${plan.blocks} blocks of ${plan.blockTokens} tokens in ${info.cacheDtype}, ${formatBytes(plan.bytesPerToken)} a token)`,
+    ],
+    ["activations", formatBytes(plan.activationBytes)],
+    [
       "in all",
       `${formatBytes(plan.totalBytes)} of ${formatBytes(plan.freeBytes)} free: ${plan.fits ? "fits" : "does not fit"}`,
-    )
-  );
+    ],
+  ];
+  process.stdout.write(rows.map(([name, value]) => `${name.padEnd(14)}${value}\n`).join(""));
+  if (!flags.tensors) return;
+  const width = Math.max(...tensors.map(({ name }) => name.length));
+  for (const { name, dtype, shape, bytes } of tensors) {
+    process.stdout.write(`${name.padEnd(width + 2)}${dtype.padEnd(6)}[${shape.join(", ")}]  ${formatBytes(bytes)}\n`);
+  }
 }

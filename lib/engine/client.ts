@@ -3,7 +3,16 @@ import type { NativeDeviceInfo } from "../../types/native.d.ts";
 import { type ErrorData, fromErrorData, InferxError } from "../base/errors.ts";
 import { type Connection, connectLocal, connectWorker } from "./connection.ts";
 import type { EngineConfig } from "./parts.ts";
-import type { CallMethod, FinishedRequest, FromEngine, PromptLogprobsOutput, RequestSpec, SchedulerEventName, StepOutput, ToEngine } from "./protocol.ts";
+import type {
+  CallMethod,
+  FinishedRequest,
+  FromEngine,
+  PromptLogprobsOutput,
+  RequestSpec,
+  SchedulerEventName,
+  StepOutput,
+  ToEngine,
+} from "./protocol.ts";
 
 /** Receives what belongs to one request. Called at most once per token, never after `onEnd` or `onError`. */
 export interface RequestSink {
@@ -58,7 +67,12 @@ export class EngineClient {
       const abort = () => client.#connection.post({ type: "dispose" });
       const settle = (error?: InferxError) => {
         signal?.removeEventListener("abort", abort);
-        if (error) reject(signal?.aborted ? new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: signal.reason }) : error);
+        if (error)
+          reject(
+            signal?.aborted
+              ? new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: signal.reason })
+              : error,
+          );
         else resolve(client);
       };
       const onMessage = (message: FromEngine) => {
@@ -87,7 +101,10 @@ export class EngineClient {
 
   add(request: RequestSpec, sink: RequestSink): void {
     const closed = this.#closedError();
-    if (closed) return sink.onError(closed);
+    if (closed) {
+      sink.onError(closed);
+      return;
+    }
     this.#sinks.set(request.id, sink);
     this.#post({ type: "add", request });
   }
@@ -135,7 +152,9 @@ export class EngineClient {
   }
 
   #updateKeepAlive(): void {
-    this.#connection.keepAlive(this.#sinks.size > 0 || this.#calls.size > 0 || (this.#disposing !== undefined && !this.#dead));
+    this.#connection.keepAlive(
+      this.#sinks.size > 0 || this.#calls.size > 0 || (this.#disposing !== undefined && !this.#dead),
+    );
   }
 
   #onMessage(message: Exclude<FromEngine, { type: "progress" | "ready" | "refused" }>): void {

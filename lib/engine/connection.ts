@@ -15,13 +15,19 @@ export interface Connection {
 }
 
 /** `onEnd`: the engine's thread is gone, expected or not. */
-export type Connect = (config: EngineConfig, onMessage: (message: FromEngine) => void, onEnd: (error: InferxError) => void) => Connection;
+export type Connect = (
+  config: EngineConfig,
+  onMessage: (message: FromEngine) => void,
+  onEnd: (error: InferxError) => void,
+) => Connection;
 
 /** The engine in a worker thread; the build's worker entry, as a `.ts` worker does not load on Node 20. */
 export const connectWorker: Connect = (config, onMessage, onEnd) => {
   const worker = new Worker(join(packageRoot(), "dist", "worker.mjs"), { workerData: config, name: "inferx" });
   worker.on("message", onMessage);
-  worker.on("error", (error) => onEnd(new InferxError("IX_WORKER_DIED", `the engine's thread failed: ${error.message}`, {}, { cause: error })));
+  worker.on("error", (error) =>
+    onEnd(new InferxError("IX_WORKER_DIED", `the engine's thread failed: ${error.message}`, {}, { cause: error })),
+  );
   worker.on("exit", (code) => onEnd(new InferxError("IX_WORKER_DIED", `the engine's thread ended with code ${code}`)));
   return {
     post: (message) => worker.postMessage(message),
@@ -54,7 +60,12 @@ export const connectLocal: Connect = (config, onMessage, onEnd) => {
         },
       );
       engine = new Engine(parts, onMessage);
-      onMessage({ type: "ready", memoryBytes: parts.executor.memoryBytes, device: parts.device, threads: parts.threads });
+      onMessage({
+        type: "ready",
+        memoryBytes: parts.executor.memoryBytes,
+        device: parts.device,
+        threads: parts.threads,
+      });
     } catch (error) {
       onMessage({ type: "refused", error: toInferxError(error).toJSON() });
     }

@@ -2,15 +2,15 @@
 // Synchronous and short; runs in a worker thread (worker.ts) or in the caller's (local.ts), which both only feed it messages.
 import type { NativeExecutor } from "../../types/native.d.ts";
 import { type InferxError, toInferxError } from "../base/errors.ts";
-import { Scheduler } from "../sched/scheduler.ts";
 import { policies } from "../sched/policies/index.ts";
+import { Scheduler } from "../sched/scheduler.ts";
 import type { Sequence } from "../sched/sequence.ts";
 import type { StepPlan } from "../sched/step-plan.ts";
+import type { EngineParts } from "./parts.ts";
 import { type CallMethod, type FromEngine, maxTopLogprobs, type RequestSpec, type ToEngine } from "./protocol.ts";
 import { EngineRequest, type TextSink } from "./request.ts";
 import { StepInputs } from "./step-inputs.ts";
 import { StepOutputs } from "./step-outputs.ts";
-import type { EngineParts } from "./parts.ts";
 
 interface InFlight {
   plan: StepPlan;
@@ -19,6 +19,8 @@ interface InFlight {
   sampleRows: number;
   logprobs: boolean;
 }
+
+type OutputName = "token" | "token_logprob" | "top_tokens" | "top_logprobs";
 
 const top = maxTopLogprobs;
 
@@ -31,7 +33,7 @@ export class Engine {
   readonly #outputs = new StepOutputs();
   readonly #requests = new Map<number, EngineRequest>();
   readonly #inFlight: InFlight[] = [];
-  readonly #outputIndex: Record<"token" | "logprob" | "top_token" | "top_logprob", number>;
+  readonly #outputIndex: Record<OutputName, number>;
   readonly #numOutputs: number;
   readonly #tokens: Int32Array;
   readonly #logprobs: Float32Array;
@@ -56,7 +58,12 @@ export class Engine {
     });
     this.#inputs = new StepInputs(parts.layout, parts.cache);
     const index = (name: string) => parts.outputs.indexOf(name);
-    this.#outputIndex = { token: index("token"), logprob: index("logprob"), top_token: index("top_token"), top_logprob: index("top_logprob") };
+    this.#outputIndex = {
+      token: index("token"),
+      token_logprob: index("token_logprob"),
+      top_tokens: index("top_tokens"),
+      top_logprobs: index("top_logprobs"),
+    };
     this.#numOutputs = parts.outputs.length;
     const rows = parts.layout.maxSampleRows;
     this.#tokens = new Int32Array(rows);
@@ -116,10 +123,10 @@ export class Engine {
         prompt: spec.prompt,
         maxNewTokens: spec.maxTokens,
         priority: spec.priority,
-        deadlineMs: spec.deadlineMs,
         tenant: spec.tenant,
         salt: spec.salt,
         promptLogits: spec.promptLogprobs >= 0,
+        ...(Number.isFinite(spec.deadlineMs) ? { deadlineMs: spec.deadlineMs } : {}),
         ...(spec.forkOf === undefined ? {} : { forkOf: spec.forkOf }),
       });
       this.#numTokens.prompt += spec.prompt.length;
@@ -138,7 +145,8 @@ export class Engine {
       const { spec } = this.#requests.get(id)!;
       logprobs ||= spec.logprobs >= 0 || spec.promptLogprobs >= 0;
     }
-    const kept: (keyof typeof this.#outputIndex)[] = dims[2] === 0 ? [] : logprobs ? ["token", "logprob", "top_token", "top_logprob"] : ["token"];
+    const kept: OutputName[] =
+      dims[2] === 0 ? [] : logprobs ? ["token", "token_logprob", "top_tokens", "top_logprobs"] : ["token"];
     const { buffer, commands } = this.#inputs;
     const ticket = this.#executor.submit({
       dims,
@@ -159,9 +167,9 @@ export class Engine {
     if (step.sampleRows > 0) {
       arrays[this.#outputIndex.token] = this.#tokens;
       if (step.logprobs) {
-        arrays[this.#outputIndex.logprob] = this.#logprobs;
-        arrays[this.#outputIndex.top_token] = this.#topTokens;
-        arrays[this.#outputIndex.top_logprob] = this.#topLogprobs;
+        arrays[this.#outputIndex.token_logprob] = this.#logprobs;
+        arrays[this.#outputIndex.top_tokens] = this.#topTokens;
+        arrays[this.#outputIndex.top_logprobs] = this.#topLogprobs;
       }
     }
     const before = performance.now();
@@ -182,7 +190,9 @@ export class Engine {
       this.#onRow(step, current, token, index, logits);
     });
     if (!this.#outputs.isEmpty) {
-      this.#post(this.#outputs.message(step.logprobs ? this.#logprobs : undefined, this.#topTokens, this.#topLogprobs, top));
+      this.#post(
+        this.#outputs.message(step.logprobs ? this.#logprobs : undefined, this.#topTokens, this.#topLogprobs, top),
+      );
     }
     return now - before;
   }
@@ -197,7 +207,10 @@ export class Engine {
       this.#numTokens.generated++;
       const { text, end } = request.accept(token);
       this.#outputs.add(sequence.id, token, text, row);
-      if (end) return this.#finish(request, sequence, end.reason, end.stopReason);
+      if (end) {
+        this.#finish(request, sequence, end.reason, end.stopReason);
+        return;
+      }
     }
     if (!sequence.isComplete) return;
     const { text, end } = request.finish();
@@ -205,8 +218,19 @@ export class Engine {
     this.#finish(request, sequence, end.reason, end.stopReason);
   }
 
-  #finish(request: EngineRequest, sequence: Sequence, reason: "stop" | "length", stopReason: string | number | null): void {
-    this.#outputs.finish({ id: sequence.id, reason, stopReason, cachedTokens: sequence.numCached, queueMs: request.queueMs });
+  #finish(
+    request: EngineRequest,
+    sequence: Sequence,
+    reason: "stop" | "length",
+    stopReason: string | number | null,
+  ): void {
+    this.#outputs.finish({
+      id: sequence.id,
+      reason,
+      stopReason,
+      cachedTokens: sequence.numCached,
+      queueMs: request.queueMs,
+    });
     this.#requests.delete(sequence.id);
     this.#scheduler.finish(sequence.id);
   }
@@ -235,7 +259,11 @@ export class Engine {
       this.#inputs.admit(request, sequence.row, sequence.tokens, sequence.promptLength, sequence.numKnown);
     }
     if (!this.#wantsEvents) return;
-    this.#post({ type: "event", id: sequence.id, event: event === "admitted" ? "admit" : event === "preempted" ? "preempt" : "finish" });
+    this.#post({
+      type: "event",
+      id: sequence.id,
+      event: event === "admitted" ? "admit" : event === "preempted" ? "preempt" : "finish",
+    });
   }
 
   #answer({ call, method, tokens, salt, pin }: Extract<ToEngine, { type: "call" }>): void {
@@ -256,7 +284,12 @@ export class Engine {
   }
 
   #stats(): unknown {
-    return { ...this.#scheduler.stats(), ...this.#numTokens, hostMicrosPerStep: this.#hostMicros, stepMs: this.#stepMs };
+    return {
+      ...this.#scheduler.stats(),
+      ...this.#numTokens,
+      hostMicrosPerStep: this.#hostMicros,
+      stepMs: this.#stepMs,
+    };
   }
 
   /** The device or our own code failed: nobody's request can go on, and everybody is told why. */

@@ -2,12 +2,12 @@
 import type { NativeBinding, NativeDeviceInfo, NativeExecutor, NativeTensor } from "../../types/native.d.ts";
 import type { CacheGroupSpec } from "../cache/cache-group.ts";
 import { CacheState } from "../cache/kv-cache.ts";
+import type { SchedulerOptions } from "../sched/options.ts";
 import type { PolicyName } from "../sched/policies/index.ts";
-import type { SchedulerOptions } from "../sched/scheduler.ts";
-import { createTextSinks, type SharedTokenizer } from "./text-sink.ts";
 import type { RequestSpec } from "./protocol.ts";
 import type { TextSink } from "./request.ts";
 import type { InputLayout } from "./step-inputs.ts";
+import { createTextSinks, type SharedTokenizer } from "./text-sink.ts";
 
 /** Everything that an engine is made from; crosses to the worker by structured clone. */
 export interface EngineConfig {

@@ -1,6 +1,10 @@
 // What the caller's thread and the engine's thread say to each other. Plain data and typed arrays only.
 import type { NativeDeviceInfo } from "../../types/native.d.ts";
 import type { ErrorData } from "../base/errors.ts";
+import { type PolicyName, policies } from "../sched/policies/index.ts";
+
+export type { PolicyName };
+export const policyNames = Object.keys(policies) as PolicyName[];
 
 /** Sampling parameters of one request, complete and checked; meaning as in docs/plan.md. */
 export interface Sampling {

@@ -48,7 +48,8 @@ export class EngineRequest {
   /** The end by `maxTokens`. */
   finish(): { text: string; end: RequestEnd } {
     const text = this.#text.flush();
-    if (this.#text.stopIndex >= 0) return { text, end: { reason: "stop", stopReason: this.spec.stop[this.#text.stopIndex]! } };
+    if (this.#text.stopIndex >= 0)
+      return { text, end: { reason: "stop", stopReason: this.spec.stop[this.#text.stopIndex]! } };
     return { text, end: { reason: "length", stopReason: null } };
   }
 }

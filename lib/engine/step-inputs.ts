@@ -15,7 +15,14 @@ export interface InputLayout {
 }
 
 // csrc/core/executor.h, Command
-const command = { tableEntry: 1, copyBlock: 2, clearHistory: 3, promptHistory: 4, answerHistory: 5, logitBias: 6 } as const;
+const command = {
+  tableEntry: 1,
+  copyBlock: 2,
+  clearHistory: 3,
+  promptHistory: 4,
+  answerHistory: 5,
+  logitBias: 6,
+} as const;
 
 const f32Bits = new Float32Array(1);
 const bits = new Int32Array(f32Bits.buffer);
@@ -45,7 +52,10 @@ export class StepInputs {
   /** A sequence got a row: what the device keeps per row is set anew. */
   admit(request: EngineRequest, row: number, tokens: Int32Array, promptLength: number, numKnown: number): void {
     const { sampling } = request.spec;
-    if (this.#dirtyRows.delete(row)) this.commands.push(command.clearHistory), this.commands.push(row);
+    if (this.#dirtyRows.delete(row)) {
+      this.commands.push(command.clearHistory);
+      this.commands.push(row);
+    }
     if (request.usesHistory) {
       this.#tokenList(command.promptHistory, row, tokens, 0, promptLength);
       this.#tokenList(command.answerHistory, row, tokens, promptLength, numKnown);

@@ -27,7 +27,12 @@ export class StepOutputs {
   }
 
   /** Log-probabilities are those of the step's sample rows: [S], and [S, top] alternatives. */
-  message(logprobs: Float32Array | undefined, topTokens: Int32Array, topLogprobs: Float32Array, top: number): StepOutput {
+  message(
+    logprobs: Float32Array | undefined,
+    topTokens: Int32Array,
+    topLogprobs: Float32Array,
+    top: number,
+  ): StepOutput {
     const count = this.#ids.length;
     const output: StepOutput = {
       type: "step",

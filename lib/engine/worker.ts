@@ -20,7 +20,8 @@ port.on("message", (message: ToEngine) => {
     cancelLoading();
     return;
   }
-  for (let next: ToEngine | undefined = message; next; next = receiveMessageOnPort(port)?.message) receive(engine, next);
+  for (let next: ToEngine | undefined = message; next; next = receiveMessageOnPort(port)?.message)
+    receive(engine, next);
   while (engine.turn()) {
     for (let next = receiveMessageOnPort(port); next; next = receiveMessageOnPort(port)) receive(engine, next.message);
   }

@@ -80,7 +80,13 @@ function renameTensors(gguf: GgufFile, naming: GgufNaming, config: HfConfig): Ma
       continue;
     }
     const heads = naming.permutedRope && headsOf(tensor.name, config);
-    if (heads) info.rowPermutation = { kind: "llama-rope", heads };
+    if (heads) {
+      if (!Number.isInteger(info.shape[0]! / (2 * heads))) {
+        const message = `${info.shape[0]} rows of ${tensor.name} are not ${heads} heads of an even width`;
+        throw new InferxError("IX_MODEL_CONFIG", message, { key: "attention.head_count", tensor: tensor.name });
+      }
+      info.rowPermutation = { kind: "llama-rope", heads };
+    }
     if (naming.normsPlusOne && name.endsWith("norm.weight")) info.offsetOne = true;
     add(info);
   }

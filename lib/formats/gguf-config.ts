@@ -54,7 +54,7 @@ const architectures: Record<string, Architecture> = {
   gemma3: {
     className: "Gemma3ForCausalLM",
     modelType: "gemma3_text",
-    fixed: { hidden_activation: "gelu_pytorch_tanh", attn_logit_softcapping: null },
+    fixed: { hidden_activation: "gelu_pytorch_tanh", attn_logit_softcapping: null, final_logit_softcapping: null },
     optional: [
       slidingWindow,
       ["final_logit_softcapping", "final_logit_softcapping"],

@@ -6,6 +6,7 @@ import type {
   CacheOptions,
   CacheValue,
   Checkpoint,
+  DataType,
   Dim,
   Graph,
   InputValue,
@@ -114,6 +115,11 @@ export class Builder {
   /** i32 [S] rows of the step that get logits. */
   get rowIndex(): InputValue {
     return this.#state.input("row_index");
+  }
+
+  /** A further input that the host stages at each step. */
+  input(name: string, dtype: DataType, shape: readonly Dim[]): InputValue {
+    return this.#state.addInput(name, dtype, shape);
   }
 
   // ---- weights

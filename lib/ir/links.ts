@@ -7,6 +7,8 @@ export interface Links {
   /** The nodes that read it, in order; a graph output is not among them. */
   uses(value: Value): readonly Node[];
   isOutput(value: Value): boolean;
+  /** The one of several nodes that comes last. */
+  last(nodes: readonly Node[]): Node;
   /** Read by exactly this node and nothing else. */
   onlyUse(value: Value, node: Node): boolean;
 }
@@ -14,7 +16,9 @@ export interface Links {
 export function links(graph: Graph): Links {
   const producers = new Map<Value, Node>();
   const uses = new Map<Value, Node[]>();
+  const order = new Map<Node, number>();
   for (const node of graph.nodes) {
+    order.set(node, order.size);
     for (const output of node.outputs) producers.set(output, node);
     for (const value of node.operands) {
       if (!value) continue;
@@ -28,6 +32,7 @@ export function links(graph: Graph): Links {
     producer: (value) => producers.get(value),
     uses: (value) => uses.get(value) ?? [],
     isOutput: (value) => outputs.has(value),
+    last: (nodes) => nodes.reduce((a, b) => (order.get(a)! > order.get(b)! ? a : b)),
     onlyUse: (value, node) => uses.get(value)?.length === 1 && uses.get(value)![0] === node && !outputs.has(value),
   };
 }

@@ -31,7 +31,8 @@ export function withSampleProgram(graph: Graph, topLogprobs: number): Graph {
   const logits = graph.outputs.get("logits");
   if (!logits) return graph;
   const vocabulary = logits.shape[1]!;
-  if (logits.shape[0] !== "S") throw new InferxError("IX_MODEL_CONFIG", `logits are [${logits.shape}], expected [S, vocabulary]`);
+  if (logits.shape[0] !== "S")
+    throw new InferxError("IX_MODEL_CONFIG", `logits are [${logits.shape}], expected [S, vocabulary]`);
   const input = (name: string, dtype: DataType, shape: readonly Dim[], persistent = false): InputValue => {
     return { kind: "input", name, dtype, shape, persistent };
   };
@@ -43,14 +44,22 @@ export function withSampleProgram(graph: Graph, topLogprobs: number): Graph {
     input("history", "u32", ["P", vocabulary], true),
   ];
   const byName = new Map<string, Value>([...inputs.map((value) => [value.name, value] as const), ["logits", logits]]);
-  const result = (dtype: DataType, columns: number): Value => ({ kind: "result", name: "sample", dtype, shape: ["S", columns] });
+  const result = (dtype: DataType, columns: number): Value => ({
+    kind: "result",
+    name: "sample",
+    dtype,
+    shape: ["S", columns],
+  });
   const outputs = [result("i32", 1), result("f32", 1), result("i32", topLogprobs), result("f32", topLogprobs)];
   const operands = sample.signature.operands.map(({ name }) => byName.get(name));
   const names = ["token", "token_logprob", "top_tokens", "top_logprobs"];
   return {
     ...graph,
     inputs: [...graph.inputs, ...inputs],
-    nodes: [...graph.nodes, { op: "sample", operands, attrs: { top: topLogprobs }, outputs, name: "sample", program: "sample" }],
+    nodes: [
+      ...graph.nodes,
+      { op: "sample", operands, attrs: { top: topLogprobs }, outputs, name: "sample", program: "sample" },
+    ],
     outputs: new Map([...graph.outputs, ...names.map((name, i) => [name, outputs[i]!] as const)]),
   };
 }

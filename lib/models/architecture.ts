@@ -1,7 +1,6 @@
 // What an architecture is: the class names it answers to, the configuration keys it reads, and the function that builds its graph.
 // Not here: the list of those that come with the package (index.ts), nor any block.
 import { InferxError } from "../base/errors.ts";
-import { invariant } from "../base/invariant.ts";
 import type { Builder } from "../ir/builder.ts";
 import type { Value } from "../ir/graph.ts";
 import { type Keys, readKeys, type Values } from "./config.ts";
@@ -33,23 +32,12 @@ export function architecture<K extends Keys>(
   return {
     names: typeof names === "string" ? [names] : names,
     build(g, config) {
-      g.output("logits", definition.build(g, readKeys(definition.config, config)));
+      const logits = definition.build(g, readKeys(definition.config, config));
+      if (logits.shape.length !== 2 || logits.shape[0] !== "S") {
+        const message = `the architecture returned [${logits.shape.join(", ")}]; logits are [S, vocabulary], of rows gathered by rowIndex`;
+        throw new InferxError("IX_MODEL_CONFIG", message, { shape: logits.shape });
+      }
+      g.output("logits", logits);
     },
   };
-}
-
-/** The architecture with that class name; of several the first. Errors: IX_UNSUPPORTED_ARCHITECTURE with the known names. */
-export function findArchitecture(name: string, architectures: readonly Architecture[]): Architecture {
-  const found = architectures.find((a) => a.names.includes(name));
-  if (found) return found;
-  const known = architectures.flatMap((a) => a.names);
-  invariant(known.length > 0, "there are architectures to choose from");
-  throw new InferxError(
-    "IX_UNSUPPORTED_ARCHITECTURE",
-    `unknown architecture "${name}"; known are ${known.join(", ")}`,
-    {
-      name,
-      known,
-    },
-  );
 }

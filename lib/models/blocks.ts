@@ -81,18 +81,14 @@ export interface Projections {
   out: Dense;
 }
 
-/** `<name>.{q,k,v,o}_proj`; biases as in `dense`. */
+/** `self_attn.{q,k,v}_proj` and `self_attn.<out>`; biases as in `dense`. */
 export function separateProjections(
   l: Builder,
-  bias?: { qkv?: boolean | undefined; out?: boolean | undefined },
-  name = "self_attn",
+  bias: { qkv?: boolean | undefined; out?: boolean | undefined } = {},
+  out = "o_proj",
 ): Projections {
-  const [q, k, v] = ["q_proj", "k_proj", "v_proj"].map((part) => dense(l, `${name}.${part}`, bias?.qkv)) as [
-    Dense,
-    Dense,
-    Dense,
-  ];
-  return { q, k, v, out: dense(l, `${name}.o_proj`, bias?.out) };
+  const part = (name: string) => dense(l, `self_attn.${name}`, bias.qkv);
+  return { q: part("q_proj"), k: part("k_proj"), v: part("v_proj"), out: dense(l, `self_attn.${out}`, bias.out) };
 }
 
 /** q, k and v stacked in one matrix, in this order. */
@@ -106,22 +102,28 @@ export function packedProjections(
   return { q, k, v, out };
 }
 
-/** RMS norms of q and k before rotation: w as wide as one head norms every head by itself, a wider one all columns together. */
-export interface QkNorm {
-  q: WeightValue;
-  k: WeightValue;
-  eps: number;
+/** What q or k [T, heads * headDim] goes through before it is rotated. */
+export type HeadNorm = (x: Value, heads: number, headDim: number) => Value;
+
+/** RMS norm by a weight as wide as a head, every head by itself, or as wide as all of them, together. */
+export function rmsHeads(l: Builder, w: WeightValue, eps: number): HeadNorm {
+  return (x, heads, headDim) => l.rmsNorm(x, w, eps, w.shape[0] === headDim ? heads : 1);
 }
 
-/** With the weights `<name>.{q,k}_norm`. */
-export function qkNorms(l: Builder, eps: number, name = "self_attn"): QkNorm {
-  return { q: l.weight(`${name}.q_norm`), k: l.weight(`${name}.k_norm`), eps };
+export interface QkNorm {
+  q: HeadNorm;
+  k: HeadNorm;
+}
+
+/** RMS norms with the weights `self_attn.{q,k}_norm`. */
+export function qkNorms(l: Builder, eps: number): QkNorm {
+  return { q: rmsHeads(l, l.weight("self_attn.q_norm"), eps), k: rmsHeads(l, l.weight("self_attn.k_norm"), eps) };
 }
 
 /** The same with weights that are stored as the difference to 1. */
-export function qkNormsPlusOne(l: Builder, eps: number, name = "self_attn"): QkNorm {
-  const { q, k } = qkNorms(l, eps, name);
-  return { q: l.addOne(q), k: l.addOne(k), eps };
+export function qkNormsPlusOne(l: Builder, eps: number): QkNorm {
+  const weight = (part: string) => l.addOne(l.weight(`self_attn.${part}_norm`));
+  return { q: rmsHeads(l, weight("q"), eps), k: rmsHeads(l, weight("k"), eps) };
 }
 
 export interface AttentionBlock extends LayerAttention {
@@ -132,34 +134,27 @@ export interface AttentionBlock extends LayerAttention {
   scale?: number;
   /** cap * tanh(score / cap); default none. */
   softcap?: number | undefined;
-  /** f32 [heads]: logits of attention sinks. */
-  sinks?: WeightValue;
 }
 
 /** Attention over the layer's cache: x f32 [T, D] (normed) -> f32 [T, D]. */
 export function attention(l: Builder, x: Value, options: AttentionBlock): Value {
-  const { heads, kvHeads, headDim, cache, rope, qkNorm, softcap = 0, sinks } = options;
+  const { heads, kvHeads, headDim, cache, rope, qkNorm, softcap = 0 } = options;
   const { q, k, v, out } = options.projections ?? separateProjections(l);
-  const prepared = (projection: Dense, count: number, w: WeightValue | undefined): Value => {
-    let y = apply(l, x, projection);
-    if (w) y = l.rmsNorm(y, w, qkNorm!.eps, w.shape[0] === headDim ? count : 1);
+  const prepared = (projection: Dense, count: number, norm: HeadNorm = (y) => y): Value => {
+    const y = norm(apply(l, x, projection), count, headDim);
     return rope ? l.rope(y, rope.table, count, rope.interleaved) : y;
   };
   const query = prepared(q, heads, qkNorm?.q);
   const key = prepared(k, kvHeads, qkNorm?.k);
   const written = l.kvWrite(cache, key, apply(l, x, v));
   const scale = options.scale ?? headDim ** -0.5;
-  return apply(l, l.attention(query, written, { heads, scale, softcap, sinks }), out);
+  return apply(l, l.attention(query, written, { heads, scale, softcap }), out);
 }
 
 /** down(act(gate(x)) * up(x)), weights `<name>.{gate,up,down}_proj`. */
 export function gatedMlp(l: Builder, x: Value, act: Activation, name = "mlp", bias?: boolean): Value {
-  const [gate, up, down] = ["gate_proj", "up_proj", "down_proj"].map((part) => dense(l, `${name}.${part}`, bias)) as [
-    Dense,
-    Dense,
-    Dense,
-  ];
-  return apply(l, l.actMul(apply(l, x, gate), apply(l, x, up), act), down);
+  const part = (y: Value, which: string) => apply(l, y, dense(l, `${name}.${which}_proj`, bias));
+  return part(l.actMul(part(x, "gate"), part(x, "up"), act), "down");
 }
 
 /** The same with gate above up in one matrix. */
@@ -172,12 +167,24 @@ export function plainMlp(l: Builder, x: Value, act: Activation, first: Dense, se
   return apply(l, l.act(apply(l, x, first), act), second);
 }
 
-/** A mixture of gated MLPs. */
-export interface MoeBlock {
+/** The matrices of a mixture of gated MLPs. */
+export interface MoeWeights {
   router: WeightValue; // [E, D]
   /** Gate above up of each expert. */
   gateUp: WeightValue; // [E, 2F, D]
   down: WeightValue; // [E, D, F]
+}
+
+/** `mlp.gate` and `mlp.experts.<e>.{gate,up,down}_proj`. */
+export function moeWeights(l: Builder, count: number): MoeWeights {
+  return {
+    router: l.weight("mlp.gate"),
+    gateUp: l.experts("mlp.experts", count, ["gate_proj", "up_proj"]),
+    down: l.experts("mlp.experts", count, ["down_proj"]),
+  };
+}
+
+export interface MoeBlock extends MoeWeights {
   act: Activation;
   route: RouteOptions;
 }
@@ -199,12 +206,18 @@ export interface HeadOptions {
 
 /**
  * Logits f32 [S, V] of normed rows f32 [S, D], which become the output "hidden". Tied to the token table where the config says so,
- * or is silent and the checkpoint has no `lm_head`.
+ * or is silent and the checkpoint has no output matrix.
  */
-export function lmHead(g: Builder, x: Value, options: HeadOptions, table = "model.embed_tokens"): Value {
-  const { tie_word_embeddings: tied = !g.has("lm_head"), softcap, scale = 1 } = options;
+export function lmHead(
+  g: Builder,
+  x: Value,
+  options: HeadOptions,
+  table = "model.embed_tokens",
+  head = "lm_head",
+): Value {
+  const { tie_word_embeddings: tied = !g.has(head), softcap, scale = 1 } = options;
   const hidden = g.output("hidden", x);
-  const head = tied ? { weight: g.weight(table), bias: undefined } : dense(g, "lm_head");
-  const logits = g.scale(apply(g, hidden, head), scale);
+  const matrix = tied ? { weight: g.weight(table), bias: undefined } : dense(g, head);
+  const logits = g.scale(apply(g, hidden, matrix), scale);
   return softcap ? g.softcap(logits, softcap) : logits;
 }

@@ -1,7 +1,7 @@
 // The configuration that decoder-only models have in common, and what follows from it for every layer: head shape, window, cache, rotation.
 // Not here: the blocks that compute (blocks.ts).
 import { InferxError } from "../base/errors.ts";
-import type { Activation, Builder } from "../ir/builder.ts";
+import type { Activation, Builder, RouteOptions } from "../ir/builder.ts";
 import type { CacheValue, Value } from "../ir/graph.ts";
 import { bool, float, int, intWithin, list, refuseConfig, string, type Values } from "./config.ts";
 import { type RopeConfig, ropeFrequencies, ropeKeys } from "./rope.ts";
@@ -99,15 +99,34 @@ export interface LayerAttention extends HeadShape {
   rope: Rotation | undefined;
 }
 
-/** That of all layers, the usual way: one rotation for all, caches by window. */
+/** That of all layers, the usual way: one rotation for all, caches by window (0 = the layer sees everything). */
 export function attentionLayers(
   g: Builder,
   c: Values<typeof decoderKeys> & Partial<Values<typeof windowKeys>>,
-): LayerAttention[] {
+  interleaved = false,
+): (LayerAttention & { window: number })[] {
   const shape = headShape(c);
-  const rope = rotation(g, c, shape.headDim);
+  const rope = rotation(g, c, shape.headDim, interleaved);
   const windows = layerWindows({ sliding_window: undefined, layer_types: undefined, ...c });
-  return layerCaches(g, windows, shape).map((cache) => ({ ...shape, cache, rope }));
+  return layerCaches(g, windows, shape).map((cache, i) => ({ ...shape, cache, rope, window: windows[i]! }));
+}
+
+/** Keys of models of which some layers have a mixture of experts in place of the MLP. */
+export const sparseKeys = {
+  num_experts: int,
+  num_experts_per_tok: int,
+  norm_topk_prob: bool.default(false),
+  /** Layers without experts; of the others every `decoder_sparse_step`-th has them. */
+  mlp_only_layers: list(intWithin(0)).default([]),
+  decoder_sparse_step: int.default(1),
+};
+
+export function isSparse(c: Values<typeof sparseKeys>, layer: number): boolean {
+  return !c.mlp_only_layers.includes(layer) && (layer + 1) % c.decoder_sparse_step === 0;
+}
+
+export function routeOf(c: Values<typeof sparseKeys>): RouteOptions {
+  return { top: c.num_experts_per_tok, renormalize: c.norm_topk_prob };
 }
 
 const activationNames: Record<string, Activation> = {

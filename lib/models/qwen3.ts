@@ -2,9 +2,19 @@
 import type { Builder } from "../ir/builder.ts";
 import type { Value } from "../ir/graph.ts";
 import { architecture } from "./architecture.ts";
-import { attention, embedding, gatedMlp, lmHead, moe, qkNorms, rms, separateProjections } from "./blocks.ts";
-import { bool, int, intWithin, list, type Values } from "./config.ts";
-import { activation, attentionLayers, windowDecoderKeys } from "./decoder.ts";
+import {
+  attention,
+  embedding,
+  gatedMlp,
+  lmHead,
+  moe,
+  moeWeights,
+  qkNorms,
+  rms,
+  separateProjections,
+} from "./blocks.ts";
+import { bool, type Values } from "./config.ts";
+import { activation, attentionLayers, isSparse, routeOf, sparseKeys, windowDecoderKeys } from "./decoder.ts";
 
 const keys = { ...windowDecoderKeys, attention_bias: bool.optional };
 
@@ -26,29 +36,13 @@ export const qwen3 = architecture("Qwen3ForCausalLM", {
 });
 
 export const qwen3Moe = architecture("Qwen3MoeForCausalLM", {
-  config: {
-    ...keys,
-    num_experts: int,
-    num_experts_per_tok: int,
-    norm_topk_prob: bool.default(false),
-    /** Layers without experts; of the others every `decoder_sparse_step`-th has them. */
-    mlp_only_layers: list(intWithin(0)).default([]),
-    decoder_sparse_step: int.default(1),
-  },
+  config: { ...keys, ...sparseKeys },
   build(g, c) {
     const act = activation(c.hidden_act);
-    const route = { top: c.num_experts_per_tok, renormalize: c.norm_topk_prob };
-    return decoder(g, c, (l, x) => {
-      const isSparse = !c.mlp_only_layers.includes(l.index) && (l.index + 1) % c.decoder_sparse_step === 0;
-      return isSparse ? moe(l, x, { ...experts(l, c.num_experts), act, route }) : gatedMlp(l, x, act);
-    });
+    return decoder(g, c, (l, x) =>
+      isSparse(c, l.index)
+        ? moe(l, x, { ...moeWeights(l, c.num_experts), act, route: routeOf(c) })
+        : gatedMlp(l, x, act),
+    );
   },
 });
-
-function experts(l: Builder, count: number) {
-  return {
-    router: l.weight("mlp.gate"),
-    gateUp: l.experts("mlp.experts", count, ["gate_proj", "up_proj"]),
-    down: l.experts("mlp.experts", count, ["down_proj"]),
-  };
-}

@@ -123,6 +123,7 @@ function longrope(powers: Float32Array, c: RopeConfig, scaling: Scaling): RopeFr
  * Errors: IX_MODEL_CONFIG for missing or contradictory keys, IX_UNSUPPORTED_ARCHITECTURE for an unknown rope_type.
  */
 export function ropeFrequencies(c: RopeConfig, headDim: number): RopeFrequencies {
+  if (!(c.rope_theta > 1)) refuseConfig("rope_theta", c.rope_theta, "above 1");
   const dim = Math.trunc(headDim * c.partial_rotary_factor);
   if (dim < 2 || dim % 2 !== 0 || dim > headDim) {
     refuseConfig(

@@ -40,7 +40,9 @@ export function cudaLibrary(): string {
   const named = process.env.INFERX_CUDA_LIBRARY;
   if (named) return named;
   try {
-    return createRequire(join(packageRoot(), "package.json")).resolve(`@inferx/${process.platform}-${process.arch}-cuda/inferx_cuda.so`);
+    return createRequire(join(packageRoot(), "package.json")).resolve(
+      `@inferx/${process.platform}-${process.arch}-cuda/inferx_cuda.so`,
+    );
   } catch {
     const beside = join(dirname(addonPath()), "inferx_cuda.so");
     return existsSync(beside) ? beside : "";

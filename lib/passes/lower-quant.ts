@@ -11,7 +11,9 @@ import { detectFormat } from "../quant/index.ts";
 export function lowerQuant(graph: Graph): Graph {
   const { uses } = links(graph);
   const isMatrix = (weight: WeightValue) =>
-    uses(weight).some((node) => node.operands.some((value, i) => value === weight && opOf(node.op).signature.operands[i]!.type === "W"));
+    uses(weight).some((node) =>
+      node.operands.some((value, i) => value === weight && opOf(node.op).signature.operands[i]!.type === "W"),
+    );
   const stored = new Map<string, WeightValue>();
   const replaced = new Map<Value, Value>();
   for (const value of operandsOf(graph)) {
@@ -28,13 +30,20 @@ export function lowerQuant(graph: Graph): Graph {
 function storage(weight: WeightValue, matrix: boolean): string {
   const format = detectFormat(weight.dtype);
   if (!format) {
-    throw new InferxError("IX_UNSUPPORTED_FORMAT", `${weight.name} is stored as ${weight.dtype}, which no format covers`, { tensor: weight.name });
+    throw new InferxError(
+      "IX_UNSUPPORTED_FORMAT",
+      `${weight.name} is stored as ${weight.dtype}, which no format covers`,
+      { tensor: weight.name },
+    );
   }
   const changed = weight.sources.some((source) => source.addOne || source.scale !== 1);
   const transposed = weight.sources.some((source) => source.transposed);
   const keeps = matrix && !changed && !(transposed && format.blockColumns > 1);
   if (keeps && weightColumns(weight.shape) % format.blockColumns !== 0) {
-    throw new InferxError("IX_MODEL_FORMAT", `${weight.name}: rows of ${weightColumns(weight.shape)} are not whole blocks of ${weight.dtype}`);
+    throw new InferxError(
+      "IX_MODEL_FORMAT",
+      `${weight.name}: rows of ${weightColumns(weight.shape)} are not whole blocks of ${weight.dtype}`,
+    );
   }
   return keeps ? weight.dtype : "f32";
 }

@@ -1,7 +1,15 @@
 // Refuses a graph that is not what its nodes say: types, shapes, order, linear cache chains, weights whose rows are not all there.
 // Runs before and after the passes that rewrite.
 import { InferxError } from "../base/errors.ts";
-import { type CacheValue, type Graph, type Node, programs, type Value, type WeightValue, weightRows } from "../ir/graph.ts";
+import {
+  type CacheValue,
+  type Graph,
+  type Node,
+  programs,
+  type Value,
+  type WeightValue,
+  weightRows,
+} from "../ir/graph.ts";
 import { fitsType, operandShapes } from "../ir/graph-state.ts";
 import { opOf } from "../ir/ops/index.ts";
 import { inferResults } from "../ir/ops/op.ts";
@@ -16,7 +24,8 @@ export function verify(graph: Graph): Graph {
   const cacheStates = new Map<string, CacheValue>();
   let program = 0;
   for (const node of graph.nodes) {
-    const refuse = (why: string) => new InferxError("IX_PLAN", `${node.name} (${node.op}): ${why}`, { node: node.name });
+    const refuse = (why: string) =>
+      new InferxError("IX_PLAN", `${node.name} (${node.op}): ${why}`, { node: node.name });
     const place = programs.indexOf(node.program);
     if (place < program) throw refuse(`a node of "${node.program}" comes after "${programs[program]}"`);
     program = place;
@@ -39,7 +48,8 @@ export function verify(graph: Graph): Graph {
     }
   }
   for (const [name, value] of graph.outputs) {
-    if (value.kind !== "result" || !made.has(value)) throw new InferxError("IX_PLAN", `output ${name} is not the result of a node`);
+    if (value.kind !== "result" || !made.has(value))
+      throw new InferxError("IX_PLAN", `output ${name} is not the result of a node`);
   }
   return graph;
 }
@@ -49,11 +59,13 @@ type Refuse = (why: string) => InferxError;
 function checkTypes(node: Node, refuse: Refuse): void {
   const op = opOf(node.op);
   const { operands, results } = op.signature;
-  if (node.operands.length > operands.length) throw refuse(`${node.operands.length} operands, the op has ${operands.length}`);
+  if (node.operands.length > operands.length)
+    throw refuse(`${node.operands.length} operands, the op has ${operands.length}`);
   operands.forEach(({ name, type, optional }, i) => {
     const value = node.operands[i];
     if (!value && !optional) throw refuse(`operand ${name} is missing`);
-    if (value && !fitsType(value, type)) throw refuse(`operand ${name} is ${value.kind} ${value.dtype}, expected ${type}`);
+    if (value && !fitsType(value, type))
+      throw refuse(`operand ${name} is ${value.kind} ${value.dtype}, expected ${type}`);
   });
   let expected: ReturnType<typeof inferResults>;
   try {
@@ -61,7 +73,8 @@ function checkTypes(node: Node, refuse: Refuse): void {
   } catch (error) {
     throw refuse(error instanceof Error ? error.message : String(error));
   }
-  if (node.outputs.length !== results.length) throw refuse(`${node.outputs.length} results, the op has ${results.length}`);
+  if (node.outputs.length !== results.length)
+    throw refuse(`${node.outputs.length} results, the op has ${results.length}`);
   expected.forEach(({ dtype, shape }, i) => {
     const output = node.outputs[i]!;
     if (output.dtype !== dtype || String(output.shape) !== String(shape)) {
@@ -70,21 +83,34 @@ function checkTypes(node: Node, refuse: Refuse): void {
     const { inPlaceOf } = results[i]!;
     const before = node.operands[operands.findIndex((o) => o.name === inPlaceOf)];
     if (inPlaceOf === undefined) return;
-    const same = output.kind === "cache" && before?.kind === "cache" && output.group === before.group && output.layer === before.layer;
+    const same =
+      output.kind === "cache" &&
+      before?.kind === "cache" &&
+      output.group === before.group &&
+      output.layer === before.layer;
     if (!same) throw refuse(`result ${i} is not the cache that the node changes`);
   });
 }
 
 function checkWeight({ name, shape, sources }: WeightValue, refuse: Refuse): void {
   const rows = sources.reduce((sum, source) => sum + source.rowCount, 0);
-  const sound = sources.every(({ rowStart, rowCount, scale }) => rowStart >= 0 && rowCount > 0 && Number.isFinite(scale));
+  const sound = sources.every(
+    ({ rowStart, rowCount, scale }) => rowStart >= 0 && rowCount > 0 && Number.isFinite(scale),
+  );
   if (!sound || rows !== weightRows(shape)) throw refuse(`weight ${name} [${shape}] has sources for ${rows} rows`);
 }
 
 /** Reads and writes of a layer's cache go through its newest state, so that no other order of the nodes is possible. */
-function checkCache(value: CacheValue, graph: Graph, made: ReadonlySet<Value>, states: Map<string, CacheValue>, refuse: Refuse): void {
+function checkCache(
+  value: CacheValue,
+  graph: Graph,
+  made: ReadonlySet<Value>,
+  states: Map<string, CacheValue>,
+  refuse: Refuse,
+): void {
   const { group, layer } = value;
-  if (!(layer >= 0 && layer < (graph.groups[group]?.layers ?? 0))) throw refuse(`there is no cache layer ${group}.${layer}`);
+  if (!(layer >= 0 && layer < (graph.groups[group]?.layers ?? 0)))
+    throw refuse(`there is no cache layer ${group}.${layer}`);
   const newest = states.get(`${group}.${layer}`);
   if (newest === undefined && !made.has(value)) states.set(`${group}.${layer}`, value);
   else if (newest !== value) throw refuse(`${value.name} was changed by an earlier node; this one reads an old state`);

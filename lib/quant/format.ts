@@ -16,7 +16,11 @@ export interface QuantFormat {
   readonly dequantize: (bytes: Uint8Array) => Float32Array;
 }
 
-export function defineFormat(dtype: DType, fastNumerics: QuantFormat["fastNumerics"], layouts: readonly string[]): QuantFormat {
+export function defineFormat(
+  dtype: DType,
+  fastNumerics: QuantFormat["fastNumerics"],
+  layouts: readonly string[],
+): QuantFormat {
   const { blockElements } = dtypes[dtype];
   return { dtype, blockColumns: blockElements, layouts, fastNumerics, dequantize: (bytes) => dequantize(dtype, bytes) };
 }

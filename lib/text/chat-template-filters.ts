@@ -43,29 +43,30 @@ function attribute(value: Value, path: Value): Value {
   return current;
 }
 
+/** Texts compare without regard to case unless the filter's `case_sensitive`, at position `index`, says so. */
+function fold(value: Value, args: Args, index: number): Value {
+  return typeof value === "string" && !args.flag(index, "case_sensitive") ? value.toLowerCase() : value;
+}
+
 function sorted(items: Value[], args: Args, key: (item: Value) => Value): Value[] {
   const { budget } = args;
-  const fold = (value: Value) =>
-    typeof value === "string" && !args.flag(1, "case_sensitive") ? value.toLowerCase() : value;
   budget.steps(items.length);
   const sign = args.flag(0, "reverse") ? -1 : 1;
-  return [...items].sort((a, b) => sign * compare(fold(key(a)), fold(key(b)), budget));
+  return [...items].sort((a, b) => sign * compare(fold(key(a), args, 1), fold(key(b), args, 1), budget));
 }
 
 /** The smallest item for sign -1, the largest for 1; undefined of nothing. */
 function extreme(list: Value, args: Args, sign: number): Value {
-  const key = (item: Value) => {
-    const path = args.get(1, "attribute");
-    return path === undefined ? item : attribute(item, path);
-  };
+  const path = args.get(1, "attribute");
+  const key = (item: Value) => fold(path === undefined ? item : attribute(item, path), args, 0);
   const items = itemsOf(list, args.budget);
   if (items.length === 0) return new Undefined("No aggregated item, sequence was empty.");
   return items.reduce((best, item) => (sign * compare(key(item), key(best), args.budget) > 0 ? item : best));
 }
 
 function select(list: Value, args: Args, wanted: boolean, byAttribute: boolean): Value {
-  const [path, ...rest] = byAttribute ? args.list : [undefined, ...args.list];
-  const [name, ...operands] = rest;
+  const path = byAttribute ? args.list[0] : undefined;
+  const [name, ...operands] = byAttribute ? args.list.slice(1) : args.list;
   return itemsOf(list, args.budget).filter((item) => {
     args.budget.steps();
     const value = path === undefined ? item : attribute(item, path);
@@ -143,7 +144,7 @@ const escapes: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;"
 const escapeHtml: Method<Value> = (v, a) => str(v, a.budget).replace(/[&<>"']/g, (char) => escapes[char]!);
 const otherwise: Method<Value> = (v, a) =>
   v instanceof Undefined || (a.flag(1, "boolean") && !truthy(v)) ? (a.get(0, "default_value") ?? "") : v;
-const length: Method<Value> = (v) => lengthOf(v);
+const length: Method<Value> = (v, a) => lengthOf(v, a.budget);
 
 const filters: Record<string, Method<Value>> = {
   abs: (v) => (isNumeric(v) ? Math.abs(Number(v)) : fault(`bad operand type for abs(): '${typeName(v)}'`)),

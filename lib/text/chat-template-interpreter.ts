@@ -312,7 +312,7 @@ class Run {
     if (object instanceof Namespace && typeof key === "string" && object.entries.has(key))
       return object.entries.get(key)!;
     if (typeof key === "number" && (typeof object === "string" || Array.isArray(object))) {
-      const list = typeof object === "string" ? characters(object) : object;
+      const list = typeof object === "string" ? characters(object, this.#budget) : object;
       const found = list[key < 0 ? list.length + key : key];
       return found ?? new Undefined(`${typeName(object)} object has no element ${key}`);
     }

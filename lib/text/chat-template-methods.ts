@@ -100,7 +100,7 @@ export function replace(text: string, args: Args): string {
   const [old, by] = [args.text(0, "old"), args.text(1, "new")];
   const limit = args.number(2, "count", -1);
   args.budget.chars(text.length);
-  const parts = old === "" ? ["", ...characters(text), ""] : text.split(old);
+  const parts = old === "" ? ["", ...characters(text, args.budget), ""] : text.split(old);
   args.budget.chars(text.length + parts.length * by.length);
   if (limit < 0 || parts.length <= limit + 1) return parts.join(by);
   return [...parts.slice(0, limit), parts.slice(limit).join(old)].join(by);
@@ -125,7 +125,7 @@ export const capitalize = (text: string): string => {
 };
 
 export function pad(text: string, args: Args, left: (missing: number) => number): string {
-  const missing = Math.max(0, args.number(0, "width") - lengthOf(text));
+  const missing = Math.max(0, args.number(0, "width") - lengthOf(text, args.budget));
   args.budget.chars(missing + text.length);
   const fill = args.text(1, "fillchar", " ");
   return fill.repeat(left(missing)) + text + fill.repeat(missing - left(missing));
@@ -164,6 +164,10 @@ export function percentFormat(text: string, value: Value, budget: Budget): strin
 
 export type Method<T> = (self: T, args: Args) => Value;
 
+/** From an index into the text, or -1, to Python's count of characters. */
+const indexInCharacters = (text: string, index: number, budget: Budget): number =>
+  index < 0 ? -1 : lengthOf(text.slice(0, index), budget);
+
 const stringMethods: Record<string, Method<string>> = {
   upper: (s) => s.toUpperCase(),
   lower: (s) => s.toLowerCase(),
@@ -186,10 +190,8 @@ const stringMethods: Record<string, Method<string>> = {
   endswith: (s, a) => affix(a.list[0], (suffix) => s.endsWith(suffix)),
   removeprefix: (s, a) => (s.startsWith(a.text(0, "prefix")) ? s.slice(a.text(0, "prefix").length) : s),
   removesuffix: (s, a) => (s.endsWith(a.text(0, "suffix")) ? s.slice(0, s.length - a.text(0, "suffix").length) : s),
-  find: (s, a) =>
-    lengthOf(s.slice(0, Math.max(0, s.indexOf(a.text(0, "sub"))))) - (s.includes(a.text(0, "sub")) ? 0 : 1),
-  rfind: (s, a) =>
-    lengthOf(s.slice(0, Math.max(0, s.lastIndexOf(a.text(0, "sub"))))) - (s.includes(a.text(0, "sub")) ? 0 : 1),
+  find: (s, a) => indexInCharacters(s, s.indexOf(a.text(0, "sub")), a.budget),
+  rfind: (s, a) => indexInCharacters(s, s.lastIndexOf(a.text(0, "sub")), a.budget),
   count: (s, a) => s.split(a.text(0, "sub")).length - 1,
   join: (s, a) => join(a.list[0] ?? null, s, a.budget),
   format,

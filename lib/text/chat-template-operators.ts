@@ -25,7 +25,7 @@ export function slice(object: Value, bounds: Value[], budget: Budget): Value {
   );
   const step = given ?? 1;
   if (step === 0) fault("slice step cannot be zero");
-  const items = typeof object === "string" ? characters(object) : object;
+  const items = typeof object === "string" ? characters(object, budget) : object;
   const length = items.length;
   // Python's rule: negative counts from the end, then both ends are clamped to where a step can begin or end.
   const [low, high] = step > 0 ? [0, length] : [-1, length - 1];

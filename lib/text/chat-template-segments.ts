@@ -15,11 +15,39 @@ export function chooseMarker(text: string): string {
   return String.fromCharCode(code);
 }
 
-/** Leftmost, then longest, as tokenizers look for special tokens. */
-function finderOf(tokens: readonly string[]): RegExp | undefined {
-  const wanted = [...new Set(tokens)].filter((token) => token !== "").sort((a, b) => b.length - a.length);
-  if (wanted.length === 0) return undefined;
-  return new RegExp(wanted.map((token) => token.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&")).join("|"), "g");
+/** Finds special tokens in texts. */
+class Finder {
+  /** Leftmost, then longest, as tokenizers look for special tokens. */
+  readonly pattern: RegExp;
+  readonly #beginnings = new Set<string>();
+  readonly #longest: number;
+
+  constructor(tokens: readonly string[]) {
+    const wanted = [...new Set(tokens)].filter((token) => token !== "").sort((a, b) => b.length - a.length);
+    this.#longest = wanted[0]?.length ?? 0;
+    for (const token of wanted) {
+      for (let length = 1; length < token.length; length++) this.#beginnings.add(token.slice(0, length));
+    }
+    const escaped = wanted.map((token) => token.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+    this.pattern = new RegExp(escaped.join("|") || "(?!)", "g");
+  }
+
+  /** Whether a text ends like the beginning of a token, which what follows could complete. */
+  isOpenEnded(text: string): boolean {
+    for (let length = 1; length < this.#longest && length <= text.length; length++) {
+      if (this.#beginnings.has(text.slice(-length))) return true;
+    }
+    return false;
+  }
+}
+
+/** Vocabularies have thousands of special tokens: a model's list is prepared once, not for each request. */
+const finders = new WeakMap<readonly string[], Finder>();
+
+function finderOf(tokens: readonly string[]): Finder {
+  let finder = finders.get(tokens);
+  if (!finder) finders.set(tokens, (finder = new Finder(tokens)));
+  return finder;
 }
 
 /** Where a mark inside an occurrence goes: behind its first character. */
@@ -33,21 +61,13 @@ function firstCharacterEnd(token: string): number {
  */
 export function findMarks(data: TemplateData, specialTokens: readonly string[]): Mark[] {
   const finder = finderOf(specialTokens);
-  if (!finder) return [];
-  const beginnings = new Set(specialTokens.flatMap((token) => Array.from(token, (_, i) => token.slice(0, i))));
-  const longest = Math.max(...specialTokens.map((token) => token.length));
-  beginnings.delete("");
   const marks: Mark[] = [];
   let string = 0;
   mapStrings(data, (text) => {
-    for (const match of text.matchAll(finder))
-      marks.push({ string, offset: match.index + firstCharacterEnd(match[0]) });
-    for (let length = 1; length < Math.min(longest, text.length + 1); length++) {
-      if (beginnings.has(text.slice(-length))) {
-        marks.push({ string, offset: text.length });
-        break;
-      }
+    for (const { 0: token, index } of text.matchAll(finder.pattern)) {
+      marks.push({ string, offset: index + firstCharacterEnd(token) });
     }
+    if (finder.isOpenEnded(text)) marks.push({ string, offset: text.length });
     string++;
     return text;
   });
@@ -89,7 +109,7 @@ export function segmentsOf(marked: string, marker: string, specialTokens: readon
     else segments.push({ text: piece, fromTemplate });
   };
   let done = 0;
-  for (const { 0: token, index } of text.matchAll(finderOf(specialTokens)!)) {
+  for (const { 0: token, index } of text.matchAll(finderOf(specialTokens).pattern)) {
     const inside = Array.from({ length: Math.max(1, token.length - 1) }, (_, i) => index + i + 1);
     add(text.slice(done, index), true);
     add(token, !inside.some((place) => places.has(place)));

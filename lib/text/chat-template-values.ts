@@ -136,12 +136,13 @@ export function compare(a: Value, b: Value, budget: Budget): number {
 const hasSurrogates = /[\ud800-\udfff]/;
 
 /** The characters of a text as Python counts them: code points. */
-export function characters(text: string): ArrayLike<string> & Iterable<string> {
+export function characters(text: string, budget: Budget): ArrayLike<string> & Iterable<string> {
+  budget.scan(text.length);
   return hasSurrogates.test(text) ? Array.from(text) : text;
 }
 
-export function lengthOf(value: Value): number {
-  if (typeof value === "string") return characters(value).length;
+export function lengthOf(value: Value, budget: Budget): number {
+  if (typeof value === "string") return characters(value, budget).length;
   if (Array.isArray(value)) return value.length;
   if (value instanceof Map) return value.size;
   if (value instanceof Undefined) return 0;
@@ -153,7 +154,7 @@ export function itemsOf(value: Value, budget: Budget): Value[] {
   if (Array.isArray(value)) return value;
   if (value instanceof Undefined) return [];
   if (typeof value === "string" || value instanceof Map) {
-    budget.steps(lengthOf(value));
+    budget.steps(lengthOf(value, budget));
     return typeof value === "string" ? Array.from(value) : [...value.keys()];
   }
   return fault(`'${typeName(value)}' object is not iterable`);

@@ -44,10 +44,10 @@ export interface PromptSegment {
 
 const maxSourceChars = 256 << 10;
 const maxSteps = 3_000_000;
-const minTextBudget = 16 << 20;
+const minTextBudget = 4 << 20;
 /** A message's text is copied by each operation on it; published templates copy it fewer than 10 times. */
 const copiesOfInput = 64;
-const maxRenderMs = 1500;
+const maxRenderMs = 1200;
 
 export class ChatTemplate {
   readonly source: string;
@@ -96,6 +96,7 @@ export class ChatTemplate {
    * How: such occurrences are marked with a private character and the template is rendered again; the marks in the
    * result tell where they went. Where a mark would change what the template does (qwen3 splits an assistant's text at
    * `</think>`), that occurrence stays unmarked and counts as the template's.
+   * Pass the same array for each request: what is derived from it is kept with it.
    * Errors: as `render`.
    */
   renderSegments(

@@ -1,13 +1,13 @@
-// Every packed layout and linear, moe_linear and embed kernel of one instruction set (INFERX_ISA): exact packing against
-// golden blocks, products against double arithmetic, and the same bits for a row alone and in any batch.
+// Every packed layout and linear, moe_linear and embed kernel of one instruction set (INFERX_ISA): exact packing
+// against golden blocks, products against double arithmetic, and the same bits for a row alone and in any batch.
 // Arguments: the folder test/fixtures/blocks.
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <atomic>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -20,20 +20,20 @@
 #include "cpu/kernel.h"
 
 static int failures = 0, checks = 0;
-#define CHECK(condition, ...)                                   \
-  do {                                                          \
-    checks++;                                                   \
-    if (!(condition) && ++failures <= 20) {                     \
+#define CHECK(condition, ...)                                     \
+  do {                                                            \
+    checks++;                                                     \
+    if (!(condition) && ++failures <= 20) {                       \
       std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition); \
-      std::printf(__VA_ARGS__);                                 \
-      std::printf("\n");                                        \
-    }                                                           \
+      std::printf(__VA_ARGS__);                                   \
+      std::printf("\n");                                          \
+    }                                                             \
   } while (0)
 
 #define FOR_BLOCK_FORMATS(X) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q4_k) X(q5_k) X(q6_k)
 #define KERNEL(name) IX_CONCAT(ix_kernel_, name, INFERX_ISA)
 #define LAYOUT(name) IX_CONCAT(ix_layout_, name, INFERX_ISA)
-#define DECLARE_FLOAT(x) \
+#define DECLARE_FLOAT(x)                  \
   extern const ix_layout LAYOUT(p32_##x); \
   extern const ix_kernel KERNEL(linear_##x), KERNEL(moe_linear_##x), KERNEL(embed_##x);
 #define DECLARE_BOTH(x) DECLARE_FLOAT(x) extern const ix_kernel KERNEL(linear_##x##_f32), KERNEL(moe_linear_##x##_f32);
@@ -60,23 +60,60 @@ struct Source {
   float (*weight)(const uint8_t* b, int i);
 };
 static const Source kSources[] = {
-    {"f32", 1, 4, {}, [](const uint8_t* b, int) { float f; std::memcpy(&f, b, 4); return f; }},
+    {"f32",
+     1,
+     4,
+     {},
+     [](const uint8_t* b, int) {
+       float f;
+       std::memcpy(&f, b, 4);
+       return f;
+     }},
     {"f16", 1, 2, {0}, [](const uint8_t* b, int) { return f16(b); }},
-    {"bf16", 1, 2, {}, [](const uint8_t* b, int) { const uint32_t u = uint32_t(b[1]) << 24 | uint32_t(b[0]) << 16; float f; std::memcpy(&f, &u, 4); return f; }},
+    {"bf16",
+     1,
+     2,
+     {},
+     [](const uint8_t* b, int) {
+       const uint32_t u = uint32_t(b[1]) << 24 | uint32_t(b[0]) << 16;
+       float f;
+       std::memcpy(&f, &u, 4);
+       return f;
+     }},
     {"q8_0", 32, 34, {0}, [](const uint8_t* b, int i) { return f16(b) * float(int8_t(b[2 + i])); }},
     {"q4_0", 32, 18, {0}, [](const uint8_t* b, int i) { return f16(b) * float(nibble(b + 2, i) - 8); }},
     {"q4_1", 32, 20, {0, 2}, [](const uint8_t* b, int i) { return f16(b) * float(nibble(b + 4, i)) + f16(b + 2); }},
-    {"q5_0", 32, 22, {0}, [](const uint8_t* b, int i) { return f16(b) * float(nibble(b + 6, i) + 16 * bit(b + 2, i) - 16); }},
-    {"q5_1", 32, 24, {0, 2}, [](const uint8_t* b, int i) { return f16(b) * float(nibble(b + 8, i) + 16 * bit(b + 4, i)) + f16(b + 2); }},
-    {"q4_k", 256, 144, {0, 2}, [](const uint8_t* b, int i) {
+    {"q5_0",
+     32,
+     22,
+     {0},
+     [](const uint8_t* b, int i) { return f16(b) * float(nibble(b + 6, i) + 16 * bit(b + 2, i) - 16); }},
+    {"q5_1",
+     32,
+     24,
+     {0, 2},
+     [](const uint8_t* b, int i) { return f16(b) * float(nibble(b + 8, i) + 16 * bit(b + 4, i)) + f16(b + 2); }},
+    {"q4_k",
+     256,
+     144,
+     {0, 2},
+     [](const uint8_t* b, int i) {
        const int s = i / 32, q = b[16 + i / 64 * 32 + i % 32] >> (s % 2 * 4) & 15;
        return f16(b) * float(scale_k(b + 4, s)) * float(q) - f16(b + 2) * float(minimum_k(b + 4, s));
      }},
-    {"q5_k", 256, 176, {0, 2}, [](const uint8_t* b, int i) {
+    {"q5_k",
+     256,
+     176,
+     {0, 2},
+     [](const uint8_t* b, int i) {
        const int s = i / 32, q = (b[48 + i / 64 * 32 + i % 32] >> (s % 2 * 4) & 15) + (b[16 + i % 32] >> s & 1) * 16;
        return f16(b) * float(scale_k(b + 4, s)) * float(q) - f16(b + 2) * float(minimum_k(b + 4, s));
      }},
-    {"q6_k", 256, 210, {208}, [](const uint8_t* b, int i) {
+    {"q6_k",
+     256,
+     210,
+     {208},
+     [](const uint8_t* b, int i) {
        const int half = i / 128, j = i % 128, low = b[half * 64 + j % 64] >> (j / 64 * 4) & 15;
        const int high = b[128 + half * 32 + j % 32] >> (j / 32 * 2) & 3;
        return f16(b + 208) * float(int8_t(b[192 + i / 16])) * float(low + high * 16 - 32);
@@ -88,11 +125,13 @@ struct Case {
   const ix_kernel *linear, *moe, *embed;
 };
 #define FIRST_CASE(x) {&LAYOUT(p32_##x), &KERNEL(linear_##x), &KERNEL(moe_linear_##x), &KERNEL(embed_##x)},
-#define BOTH_CASES(x) FIRST_CASE(x) {&LAYOUT(p32_##x), &KERNEL(linear_##x##_f32), &KERNEL(moe_linear_##x##_f32), &KERNEL(embed_##x)},
+#define BOTH_CASES(x) \
+  FIRST_CASE(x){&LAYOUT(p32_##x), &KERNEL(linear_##x##_f32), &KERNEL(moe_linear_##x##_f32), &KERNEL(embed_##x)},
 static const Case kCases[] = {FIRST_CASE(f32) FIRST_CASE(f16) BOTH_CASES(bf16) FOR_BLOCK_FORMATS(BOTH_CASES)};
 
 static const Source& source_of(const ix_layout& layout) {
-  for (const Source& s : kSources) if (!std::strcmp(s.dtype, layout.source)) return s;
+  for (const Source& s : kSources)
+    if (!std::strcmp(s.dtype, layout.source)) return s;
   std::printf("no source %s\n", layout.source);
   std::exit(1);
 }
@@ -105,7 +144,9 @@ struct Threads : ix_stream {
       std::atomic<int> next{0};
       std::vector<std::thread> threads;
       for (int t = 0; t < s->num_threads; t++) {
-        threads.emplace_back([&, t] { for (int c; (c = next++) < chunks;) fn(ctx, c, t); });
+        threads.emplace_back([&, t] {
+          for (int c; (c = next++) < chunks;) fn(ctx, c, t);
+        });
       }
       for (auto& t : threads) t.join();
     };
@@ -116,12 +157,17 @@ static std::mt19937 rng(7);
 static float gauss() { return std::normal_distribution<float>()(rng); }
 
 struct Aligned {
-  explicit Aligned(size_t n) : size(n), data(static_cast<uint8_t*>(std::aligned_alloc(64, (n + 127) / 64 * 64)), std::free) {
+  explicit Aligned(size_t n)
+      : size(n), data(static_cast<uint8_t*>(std::aligned_alloc(64, (n + 127) / 64 * 64)), std::free) {
     std::memset(data.get(), 0xa5, (n + 127) / 64 * 64);
   }
   size_t size;
   std::unique_ptr<uint8_t, void (*)(void*)> data;
-  bool intact() const { for (size_t i = size; i < (size + 127) / 64 * 64; i++) if (data.get()[i] != 0xa5) return false; return true; }
+  bool intact() const {
+    for (size_t i = size; i < (size + 127) / 64 * 64; i++)
+      if (data.get()[i] != 0xa5) return false;
+    return true;
+  }
 };
 
 struct Weight {
@@ -137,7 +183,9 @@ static void pack(const ix_layout& layout, const uint8_t* rows, size_t row_bytes,
     layout.pack(out, starts.data(), int(starts.size()), k);
   }
 }
-static size_t packed_bytes(const ix_layout& l, int n, int k) { return size_t((n + l.panel_rows - 1) / l.panel_rows) * l.panel_bytes(k); }
+static size_t packed_bytes(const ix_layout& l, int n, int k) {
+  return size_t((n + l.panel_rows - 1) / l.panel_rows) * l.panel_bytes(k);
+}
 
 // `experts` matrices [n, k] of random valid blocks one after the other.
 static Weight random_weight(const ix_layout& layout, int n, int k, int experts = 1) {
@@ -158,25 +206,37 @@ static Weight random_weight(const ix_layout& layout, int n, int k, int experts =
     if (!std::strcmp(s.dtype, "bf16")) std::memcpy(block, reinterpret_cast<const uint8_t*>(&f) + 2, 2);
   }
   for (int r = 0; r < w.n; r++)
-    for (int i = 0; i < k; i++) w.plain[size_t(r) * k + i] = s.weight(&w.rows[r * row_bytes + i / s.block * s.bytes], i % s.block);
+    for (int i = 0; i < k; i++)
+      w.plain[size_t(r) * k + i] = s.weight(&w.rows[r * row_bytes + i / s.block * s.bytes], i % s.block);
   w.packed = Aligned(experts * packed_bytes(layout, n, k));
-  for (int e = 0; e < experts; e++) pack(layout, &w.rows[e * n * row_bytes], row_bytes, n, k, w.packed.data.get() + e * packed_bytes(layout, n, k));
+  for (int e = 0; e < experts; e++)
+    pack(layout, &w.rows[e * n * row_bytes], row_bytes, n, k, w.packed.data.get() + e * packed_bytes(layout, n, k));
   CHECK(w.packed.intact(), "%s writes past its panels", layout.name);
   return w;
 }
 
 // Rows in a wider parent, whose other columns must stay as they are.
 struct Rows {
-  Rows(int rows, int cols) : rows(rows), cols(cols), stride((cols + 31) / 32 * 32 + 32), v(size_t(rows) * stride, 1e9f) {}
+  Rows(int rows, int cols)
+      : rows(rows), cols(cols), stride((cols + 31) / 32 * 32 + 32), v(size_t(rows) * stride, 1e9f) {}
   int rows, cols, stride;
   std::vector<float> v;
   float* row(int i) { return &v[size_t(i) * stride]; }
   ix_tensor tensor() { return {v.data(), 2, {rows, cols}, stride}; }
-  void fill() { for (int r = 0; r < rows; r++) for (int c = 0; c < cols; c++) row(r)[c] = gauss() * (c % 64 == 5 ? 10.0f : 1.0f); }
-  bool untouched() { for (int r = 0; r < rows; r++) for (int c = cols; c < stride; c++) if (row(r)[c] != 1e9f) return false; return true; }
+  void fill() {
+    for (int r = 0; r < rows; r++)
+      for (int c = 0; c < cols; c++) row(r)[c] = gauss() * (c % 64 == 5 ? 10.0f : 1.0f);
+  }
+  bool untouched() {
+    for (int r = 0; r < rows; r++)
+      for (int c = cols; c < stride; c++)
+        if (row(r)[c] != 1e9f) return false;
+    return true;
+  }
 };
 
-static void launch(const ix_kernel& kernel, ix_stream& stream, const std::vector<ix_tensor>& operands, const std::vector<ix_attr>& attrs = {}) {
+static void launch(const ix_kernel& kernel, ix_stream& stream, const std::vector<ix_tensor>& operands,
+                   const std::vector<ix_attr>& attrs = {}) {
   ix_kernel_call call{operands.data(), attrs.data(), nullptr};
   Aligned workspace(kernel.workspace ? kernel.workspace(&call, stream.num_threads) : 0);
   call.workspace = workspace.data.get();
@@ -188,7 +248,8 @@ static void test_golden(const Case& c, const std::string& folder) {
   const Source& s = source_of(*c.layout);
   std::ifstream in(folder + "/" + s.dtype + ".bin", std::ios::binary);
   if (!in) {
-    CHECK(!std::strcmp(s.dtype, "f32") || !std::strcmp(s.dtype, "f16"), "no golden blocks of %s in %s", s.dtype, folder.c_str());
+    CHECK(!std::strcmp(s.dtype, "f32") || !std::strcmp(s.dtype, "f16"), "no golden blocks of %s in %s", s.dtype,
+          folder.c_str());
     return;
   }
   const std::vector<uint8_t> file{std::istreambuf_iterator<char>(in), {}};
@@ -202,7 +263,8 @@ static void test_golden(const Case& c, const std::string& folder) {
   Threads stream(1);
   launch(*c.embed, stream, {{ids, 1, {3}, 1}, {packed.data.get(), 2, {2, k}, 0}, y.tensor()});
   for (int t = 0; t < 3; t++) {
-    CHECK(!std::memcmp(y.row(t), file.data() + 2 * row_bytes + ids[t] * k * 4, k * 4), "%s: row %d is not the reference's", c.layout->name, ids[t]);
+    CHECK(!std::memcmp(y.row(t), file.data() + 2 * row_bytes + ids[t] * k * 4, k * 4),
+          "%s: row %d is not the reference's", c.layout->name, ids[t]);
   }
 }
 
@@ -218,7 +280,8 @@ static void test_embed(const Case& c, int n, int k) {
   int wrong = 0;
   for (int t = 0; t < n; t++) wrong += std::memcmp(y.row(t), &w.plain[size_t(ids[t]) * k], k * 4) != 0;
   CHECK(wrong == 0, "%s [%d, %d]: %d rows differ", c.layout->name, n, k, wrong);
-  for (int t = n; t < rows; t++) for (int i = 0; i < k; i++) CHECK(y.row(t)[i] == 0, "id %d must give zeros", ids[t]);
+  for (int t = n; t < rows; t++)
+    for (int i = 0; i < k; i++) CHECK(y.row(t)[i] == 0, "id %d must give zeros", ids[t]);
   CHECK(y.untouched(), "%s: columns beyond D changed", c.layout->name);
 }
 
@@ -254,12 +317,14 @@ static void test_linear(const Case& c, int n, int k, const std::vector<int>& bat
             if (int8) slack += std::abs(wr[i] * step / 254);  // half a step of the block's activations
           }
           const double e = std::abs(want - alone.row(t)[r]);
-          CHECK(e <= 1.001 * slack + (bf16 ? 1.0 / 256 : 1e-5) * most_terms, "%s %s [%d, %d]: error %.2e", c.layout->name, c.linear->tags, n, k, e);
+          CHECK(e <= 1.001 * slack + (bf16 ? 1.0 / 256 : 1e-5) * most_terms, "%s %s [%d, %d]: error %.2e",
+                c.layout->name, c.linear->tags, n, k, e);
           error += e * e;
         }
         if (k < 500 && (int8 || bf16)) continue;  // too few terms to average
         const double limit = int8 ? 2e-2 : bf16 ? 5e-3 : 1e-5;
-        CHECK(std::sqrt(error / norm) < limit, "%s %s [%d, %d]: relative error %.2e", c.layout->name, c.linear->tags, n, k, std::sqrt(error / norm));
+        CHECK(std::sqrt(error / norm) < limit, "%s %s [%d, %d]: relative error %.2e", c.layout->name, c.linear->tags, n,
+              k, std::sqrt(error / norm));
       }
     }
     for (int tokens : batches) {
@@ -269,7 +334,8 @@ static void test_linear(const Case& c, int n, int k, const std::vector<int>& bat
       launch(*c.linear, tokens % 2 ? three : one, {in, matrix(w), b, y.tensor()});
       int wrong = 0;
       for (int t = 0; t < tokens; t++) wrong += std::memcmp(y.row(t), alone.row(t), size_t(n) * 4) != 0;
-      CHECK(wrong == 0, "%s %s [%d, %d]: %d of %d rows are not the bits of the row alone", c.layout->name, c.linear->tags, n, k, wrong, tokens);
+      CHECK(wrong == 0, "%s %s [%d, %d]: %d of %d rows are not the bits of the row alone", c.layout->name,
+            c.linear->tags, n, k, wrong, tokens);
       CHECK(y.untouched(), "%s [%d, %d]: columns beyond N changed", c.layout->name, n, k);
     }
   }
@@ -284,7 +350,12 @@ static void test_moe(const Case& c, int n, int k, int num_experts, int slots, in
   experts[0] = num_experts - 1;
   if (tokens > 1) experts[1] = num_experts;  // not an expert either
   Threads three(3);
-  launch(*c.moe, three, {x.tensor(), {experts.data(), 2, {tokens, slots}, slots}, {w.packed.data.get(), 3, {num_experts, n, k}, 0}, y.tensor()}, {ix_attr{.i = per_slot}});
+  launch(*c.moe, three,
+         {x.tensor(),
+          {experts.data(), 2, {tokens, slots}, slots},
+          {w.packed.data.get(), 3, {num_experts, n, k}, 0},
+          y.tensor()},
+         {ix_attr{.i = per_slot}});
   const size_t expert_bytes = packed_bytes(*c.layout, n, k);
   int wrong = 0;
   for (int t = 0; t < tokens; t++) {
@@ -292,12 +363,17 @@ static void test_moe(const Case& c, int n, int k, int num_experts, int slots, in
       const int e = experts[t * slots + j];
       std::fill_n(want.row(0), n, 0.0f);
       if (e >= 0 && e < num_experts) {
-        launch(*c.linear, three, {{x.row(t) + (per_slot ? j * k : 0), 2, {1, k}, x.stride}, {w.packed.data.get() + e * expert_bytes, 2, {n, k}, 0}, {}, want.tensor()});
+        launch(*c.linear, three,
+               {{x.row(t) + (per_slot ? j * k : 0), 2, {1, k}, x.stride},
+                {w.packed.data.get() + e * expert_bytes, 2, {n, k}, 0},
+                {},
+                want.tensor()});
       }
       wrong += std::memcmp(y.row(t) + j * n, want.row(0), size_t(n) * 4) != 0;
     }
   }
-  CHECK(wrong == 0, "%s %s: %d of %d pairs are not the bits of linear", c.layout->name, c.moe->tags, wrong, tokens * slots);
+  CHECK(wrong == 0, "%s %s: %d of %d pairs are not the bits of linear", c.layout->name, c.moe->tags, wrong,
+        tokens * slots);
   CHECK(y.untouched(), "%s: columns beyond M changed", c.layout->name);
 }
 
@@ -312,7 +388,8 @@ static void test_bad_values(const Case& c) {
     Threads one(1);
     launch(*c.linear, one, {x.tensor(), matrix(w), {}, y.tensor()});
     for (int r = 0; r < n; r++) {
-      CHECK(std::isfinite(y.row(0)[r]) && std::isfinite(y.row(2)[r]), "%s %s: a neighbour's row is not finite", c.layout->name, c.linear->tags);
+      CHECK(std::isfinite(y.row(0)[r]) && std::isfinite(y.row(2)[r]), "%s %s: a neighbour's row is not finite",
+            c.layout->name, c.linear->tags);
       CHECK(!std::isfinite(y.row(1)[r]), "%s %s: a bad value is lost", c.layout->name, c.linear->tags);
     }
   }
@@ -324,7 +401,8 @@ static void test_bad_values(const Case& c) {
 int main(int argc, char** argv) {
   const std::string isa = TEXT(INFERX_ISA), folder = argc > 1 ? argv[1] : "test/fixtures/blocks";
 #if defined(__x86_64__)
-  if ((isa == "avx2" && !__builtin_cpu_supports("avx2")) || (isa == "avx512" && !(__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")))) {
+  if ((isa == "avx2" && !__builtin_cpu_supports("avx2")) ||
+      (isa == "avx512" && !(__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")))) {
     std::printf("linear_test %s: skipped, this CPU does not run it\n", isa.c_str());
     return 0;
   }
@@ -346,7 +424,8 @@ int main(int argc, char** argv) {
     test_moe(c, 33, b == 1 ? 61 : 2 * b, 5, 3, 40, true);
     test_moe(c, 64, b == 1 ? 61 : 2 * b, 3, 2, 90, false);
     test_bad_values(c);
-    std::printf("%-9s %-13s %.4f bytes a weight, %.4f of the file's\n", c.layout->name, c.linear->tags, c.layout->panel_bytes(4096) / (32.0 * 4096), ratio);
+    std::printf("%-9s %-13s %.4f bytes a weight, %.4f of the file's\n", c.layout->name, c.linear->tags,
+                c.layout->panel_bytes(4096) / (32.0 * 4096), ratio);
   }
   std::printf("linear_test %s: %d checks, %d failed\n", isa.c_str(), checks, failures);
   return failures != 0;

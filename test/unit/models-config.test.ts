@@ -6,13 +6,13 @@ import { describe, expect, test } from "vitest";
 import { InferxError } from "../../lib/base/errors.ts";
 import { openCheckpoint } from "../../lib/formats/checkpoint.ts";
 import { createBuilder } from "../../lib/ir/builder.ts";
-import { architectures, contextLength, findArchitecture } from "../../lib/models/index.ts";
-import { describeTensors } from "./models-interpret.ts";
+import { contextLength, findArchitecture } from "../../lib/models/index.ts";
+import { describeTensors, type Loaded, load, run } from "./models-interpret.ts";
 
 function build(name: string, change: Record<string, unknown> = {}) {
   const checkpoint = openCheckpoint(fileURLToPath(new URL(`../fixtures/golden/${name}`, import.meta.url)));
   const g = createBuilder(describeTensors(checkpoint.tensors));
-  findArchitecture(checkpoint.architecture, architectures).build(g, { ...checkpoint.config, ...change });
+  findArchitecture(checkpoint.architecture).build(g, { ...checkpoint.config, ...change });
   return g.finish();
 }
 
@@ -86,7 +86,7 @@ describe("refusals name the key, the value and what is expected", () => {
     expect([code, message]).toEqual(["IX_UNSUPPORTED_ARCHITECTURE", expect.stringContaining(`"snake"`)]);
   });
   test("an unknown architecture, with the known ones", () => {
-    const attempt = () => findArchitecture("NoSuchModel", architectures);
+    const attempt = () => findArchitecture("NoSuchModel");
     expect(attempt).toThrow(/NoSuchModel.*LlamaForCausalLM.*SmolLM3ForCausalLM/);
   });
   test("anything in place of any value ends in a typed error or a graph", () => {
@@ -131,6 +131,42 @@ describe("cache groups", () => {
   test("by layer_types where only some layers of qwen2 slide", () => {
     const layer_types = ["full_attention", "sliding_attention"];
     expect(groups("qwen2", { layer_types, sliding_window: 24 })).toEqual(["full 0 x1", "window 24 x1"]);
+  });
+});
+
+describe("the same model as GGUF files store it", () => {
+  const ids = [5, 80, 411, 12];
+  const logits = (model: Loaded) => run(model, ids, [3])("logits", 3);
+  const fixture = (name: string) => fileURLToPath(new URL(`../fixtures/golden/${name}`, import.meta.url));
+  const rebuild = (name: string, tensors: Parameters<typeof createBuilder>[0], tensor: Loaded["tensor"]): Loaded => {
+    const { architecture, config } = openCheckpoint(fixture(name));
+    const g = createBuilder(tensors);
+    findArchitecture(architecture).build(g, config);
+    return { graph: g.finish(), config, tensor };
+  };
+
+  test("gpt2 matrices [out, in]", () => {
+    const { config, tensor, graph } = load(fixture("gpt2"));
+    const stored = describeTensors(openCheckpoint(fixture("gpt2")).tensors);
+    const isConv = (name: string) => /\.c_(attn|proj|fc)\.weight$/.test(name);
+    const turned = new Map(
+      [...stored].map(([name, t]) => [name, isConv(name) ? { ...t, shape: t.shape.toReversed() } : t]),
+    );
+    const model = rebuild("gpt2", turned, (name) => {
+      const [data, [rows, columns]] = [tensor(name), stored.get(name)!.shape as [number, number]];
+      if (!isConv(name)) return data;
+      return data.map((_, i) => data[(i % rows) * columns + Math.floor(i / rows)]!);
+    });
+    expect(logits(model)).toEqual(logits({ config, tensor, graph }));
+  });
+
+  test("gemma norms with the 1 added", () => {
+    const model = load(fixture("gemma2"));
+    const stored = describeTensors(openCheckpoint(fixture("gemma2")).tensors);
+    const isNorm = (name: string) => name.endsWith("norm.weight");
+    const added = new Map([...stored].map(([name, t]) => [name, { ...t, oneAdded: isNorm(name) }]));
+    const tensor = (name: string) => (isNorm(name) ? model.tensor(name).map((v) => v + 1) : model.tensor(name));
+    expect(logits(rebuild("gemma2", added, tensor))).toEqual(logits(model));
   });
 });
 

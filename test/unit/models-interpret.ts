@@ -6,7 +6,7 @@ import { createBuilder } from "../../lib/ir/builder.ts";
 import type { Graph } from "../../lib/ir/graph.ts";
 import { createCaches, interpret } from "../../lib/ir/interpret.ts";
 import type { Tensor } from "../../lib/ir/ops/op.ts";
-import { type Architecture, architectures, findArchitecture, longRopeAfter } from "../../lib/models/index.ts";
+import { type Architecture, findArchitecture, longRopeAfter } from "../../lib/models/index.ts";
 
 export interface Loaded {
   graph: Graph;
@@ -25,15 +25,11 @@ export function describeTensors(tensors: ReadonlyMap<string, TensorInfo>) {
 }
 
 /** The graph of the model in a folder or file; `config` replaces the folder's. */
-export function load(
-  path: string,
-  config?: Record<string, unknown>,
-  known: readonly Architecture[] = architectures,
-): Loaded {
+export function load(path: string, config?: Record<string, unknown>, extra: readonly Architecture[] = []): Loaded {
   const checkpoint = openCheckpoint(path);
   const used = config ?? checkpoint.config;
   const g = createBuilder(describeTensors(checkpoint.tensors));
-  findArchitecture(checkpoint.architecture, known).build(g, used);
+  findArchitecture(checkpoint.architecture, extra).build(g, used);
   const read = new Map<string, Float32Array>();
   const tensor = (name: string): Float32Array => {
     const info = checkpoint.tensors.get(name)!;

@@ -60,6 +60,7 @@ describe("refusals", () => {
     ["partial_rotary_factor", compute({ partial_rotary_factor: 0.01 })],
     ["partial_rotary_factor", compute({}, 63)],
     ["rope_theta", compute({ rope_theta: -1 })],
+    ["rope_theta", compute({ rope_theta: 1 })],
     ["rope_theta", compute({ rope_theta: "10000" })],
     ["max_position_embeddings", compute({ max_position_embeddings: 2 ** 40 })],
   ])("%s", (key, attempt) => {

@@ -22,7 +22,7 @@ typedef float __attribute__((may_alias)) FloatAny;
 
 // f[t][r] += word r times the values of row t at step i
 template <int kPair, int T>
-IX_INLINE void accumulate(Vf (&f)[T][2], Vu w0, Vu w1, const Word* a, int i) {
+IX_INLINE void accumulate(Vf (*f)[2], Vu w0, Vu w1, const Word* a, int i) {
   if constexpr (kPair == 1) {
 #pragma GCC unroll 16
     for (int t = 0; t < T; t++) {
@@ -58,51 +58,81 @@ IX_INLINE void accumulate(Vf (&f)[T][2], Vu w0, Vu w1, const Word* a, int i) {
   }
 }
 
-// Arguments of a panel: `lanes` of at most kPanelLanes are read (kPartial) or exactly kPanelLanes; y gets kPanelLanes
-// values a row. `ahead`: words from here to what will be read next, for prefetching.
+// Up to kMaxPanels panels run side by side: with few rows one alone would wait for its own sums, and the values of
+// several dimensions lie next to each other in memory. `lanes` of at most kPanelLanes are read (kPartial) or exactly
+// kPanelLanes; every y gets kPanelLanes values a row. `next`: what will be read after each panel, for prefetching.
+constexpr int kMaxPanels = 4;
 struct PanelArgs {
-  const Word* w;
+  const Word *w[kMaxPanels], *next[kMaxPanels];
+  float* y[kMaxPanels];
   int64_t stride;
   const Word* a;
   int steps, lanes;
   bool more;  // adds to y
-  float* y;
-  int64_t ahead;
 };
 
-template <int kPair, int T, bool kPartial>
+template <int kPair, int T, int kPanels, bool kPartial>
 __attribute__((noinline)) void panel(const PanelArgs& p) {
-  Vf f[T][2];
+  Vf f[kPanels][T][2];
 #pragma GCC unroll 16
-  for (int t = 0; t < T; t++) {
-    f[t][0] = p.more ? load(p.y + t * kLd) : Vf{};
-    f[t][1] = p.more ? load(p.y + t * kLd + kLanes) : Vf{};
-  }
-  const Word *w = p.w, *a = p.a;
-  const int64_t stride = p.stride, ahead = p.ahead;
+  for (int j = 0; j < kPanels; j++)
+#pragma GCC unroll 16
+    for (int t = 0; t < T; t++) {
+      f[j][t][0] = p.more ? load(p.y[j] + t * kLd) : Vf{};
+      f[j][t][1] = p.more ? load(p.y[j] + t * kLd + kLanes) : Vf{};
+    }
+  const Word *w[kPanels], *next[kPanels], *a = p.a;
+#pragma GCC unroll 4
+  for (int j = 0; j < kPanels; j++) w[j] = p.w[j], next[j] = p.next[j];
+  const int64_t stride = p.stride;
   const int steps = p.steps, lanes = p.lanes;
-  for (int i = 0; i < steps; i++, w += stride) {
-    __builtin_prefetch(w + ahead);
-    if constexpr (kPanelLanes > 16) __builtin_prefetch(w + ahead + 16);
-    const Vu w0 = kPartial ? load_u_first(w, lanes) : load_u(w);
-    const Vu w1 = kPartial ? load_u_first(w + kLanes, lanes - kLanes) : load_u(w + kLanes);
-    accumulate<kPair, T>(f, w0, w1, a, i);
+  int64_t at = 0;
+  for (int i = 0; i < steps; i++, at += stride) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanels; j++) {
+      const Word* here = w[j] + at;
+      __builtin_prefetch(next[j] + at, 0, 2);
+      if constexpr (kPanelLanes > 16) __builtin_prefetch(next[j] + at + 16, 0, 2);
+      const Vu w0 = kPartial ? load_u_first(here, lanes) : load_u(here);
+      const Vu w1 = kPartial ? load_u_first(here + kLanes, lanes - kLanes) : load_u(here + kLanes);
+      accumulate<kPair, T>(f[j], w0, w1, a, i);
+    }
   }
 #pragma GCC unroll 16
-  for (int t = 0; t < T; t++) {
-    store(p.y + t * kLd, f[t][0]);
-    store(p.y + t * kLd + kLanes, f[t][1]);
-  }
+  for (int j = 0; j < kPanels; j++)
+#pragma GCC unroll 16
+    for (int t = 0; t < T; t++) {
+      store(p.y[j] + t * kLd, f[j][t][0]);
+      store(p.y[j] + t * kLd + kLanes, f[j][t][1]);
+    }
 }
 
-typedef void (*PanelFn)(const PanelArgs&);
+// The panels for a number of rows; full[k] runs 2^k of them, NULL where the sums would not fit the registers.
+struct PanelSet {
+  typedef void (*Fn)(const PanelArgs&);
+  Fn full[3], partial;
+
+  // Runs n panels; place(i, &w, &next, &y) says where panel i is. `args` holds the rest.
+  template <class F>
+  IX_INLINE void run(PanelArgs args, int n, F&& place) const {
+    for (int i = 0; i < n;) {
+      int k = full[2] && n - i >= 4 ? 2 : full[1] && n - i >= 2 ? 1 : 0;
+      for (int j = 0; j < 1 << k; j++) place(i + j, &args.w[j], &args.next[j], &args.y[j]);
+      full[k](args);
+      i += 1 << k;
+    }
+  }
+};
 
 template <int kPair, int T = kTileRows>
-inline PanelFn pick_panel(int rows, bool partial) {
+inline PanelSet pick_panels(int rows) {
   if constexpr (T > 1) {
-    if (rows < T) return pick_panel<kPair, T - 1>(rows, partial);
+    if (rows < T) return pick_panels<kPair, T - 1>(rows);
   }
-  return partial ? panel<kPair, T, true> : panel<kPair, T, false>;
+  PanelSet set{{panel<kPair, T, 1, false>, nullptr, nullptr}, panel<kPair, T, 1, true>};
+  if constexpr (2 * T <= kTileRows) set.full[1] = panel<kPair, T, 2, false>;
+  if constexpr (4 * T <= kTileRows) set.full[2] = panel<kPair, T, 4, false>;
+  return set;
 }
 
 }  // namespace

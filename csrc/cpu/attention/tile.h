@@ -93,18 +93,26 @@ template <int kPair>
 void attend_split(const TileView<kPair>& view, int split, ScoreRule rule, TileScratch& s, TileState& part) {
   const KvCache<kPair>& cache = view.cache;
   const int tokens = cache.tokens, width = cache.width, base = split * kSplit, head = view.kv_head;
-  const PanelFn full = pick_panel<kPair>(view.rows, false), partial = pick_panel<kPair>(view.rows, true);
+  const PanelSet panels = pick_panels<kPair>(view.rows);
   int first = view.first[0], last = view.last[0];
   for (int t = 1; t < view.rows; t++) first = min(first, view.first[t]), last = max(last, view.last[t]);
   const int begin = max(base, first) / tokens, end = min(base + kSplit - 1, last) / tokens + 1;  // blocks
+  const Word* first_v = cache.v(view.blocks[begin], head);
 
-  for (int b = begin; b < end; b++) {
-    const Word* w = cache.k(view.blocks[b], head);
-    const Word* next = b + 1 < end ? cache.k(view.blocks[b + 1], head) : cache.v(view.blocks[begin], head);
-    for (int i = 0; i < tokens; i += kPanelLanes) {
-      const int lanes = min(kPanelLanes, tokens - i);
-      (lanes == kPanelLanes ? full : partial)(
-          {w + i, tokens, s.query[0], width / kPair, lanes, false, s.scores[0] + b * tokens - base + i, next - w});
+  PanelArgs args{{}, {}, {}, tokens, s.query[0], width / kPair, tokens, false};
+  const int per_block = max(1, tokens / kPanelLanes), num_panels = (end - begin) * per_block;
+  const auto keys = [&](int i) { return cache.k(view.blocks[begin + i / per_block], head) + i % per_block * kPanelLanes; };
+  const auto place_keys = [&](int i, const Word** w, const Word** next, float** y) {
+    *w = keys(i);
+    *next = i + kMaxPanels < num_panels ? keys(i + kMaxPanels) : first_v;
+    *y = s.scores[0] + begin * tokens - base + i / per_block * tokens + i % per_block * kPanelLanes;
+  };
+  if (tokens >= kPanelLanes) {
+    panels.run(args, num_panels, place_keys);
+  } else {
+    for (int i = 0; i < num_panels; i++) {
+      place_keys(i, &args.w[0], &args.next[0], &args.y[0]);
+      panels.partial(args);
     }
   }
 
@@ -112,22 +120,35 @@ void attend_split(const TileView<kPair>& view, int split, ScoreRule rule, TileSc
   for (int t = 0; t < view.rows; t++)
     softmax_row<kPair>(s.scores[t], from, to, view.first[t] - base, view.last[t] - base, rule, &part.top[t], &part.sum[t]);
 
+  constexpr int kWordsPerPair = kPair == 2 && !kBf16Products ? 2 : 1;  // of probabilities, for one word of V
   for (int b = begin; b < end; b++) {
-    const Word* w = cache.v(view.blocks[b], head);
-    const Word* next = b + 1 < end ? cache.v(view.blocks[b + 1], head) : w;
+    const Word* values = cache.v(view.blocks[b], head);
+    const Word* next_values = b + 1 < end ? cache.v(view.blocks[b + 1], head) : values;
+    const Word* probabilities = reinterpret_cast<const Word*>(s.scores[0]) + (b * tokens - base) / kPair * kWordsPerPair;
     // slots past the context hold anything, NaN included, and 0 * NaN would spread
-    const int valid = min(tokens, view.context - b * tokens);
-    constexpr int kPerValue = kPair == 2 && !kBf16Products ? 1 : kPair;
-    const Word* probabilities = reinterpret_cast<const Word*>(s.scores[0]) + (b * tokens - base) / kPerValue;
-    for (int d = 0; d < width; d += kPanelLanes) {
-      const int lanes = min(kPanelLanes, width - d);
-      const PanelFn run = lanes == kPanelLanes ? full : partial;
-      PanelArgs args{w + d, width, probabilities, valid / kPair, lanes, b > begin, part.out[0] + d, next - w};
-      run(args);
-      if (valid % kPair) {
-        alignas(64) Word half[kPanelLanes] = {};
-        for (int i = 0; i < lanes; i++) half[i] = w[int64_t(valid / 2) * width + d + i] & 0xFFFF;
-        run({half, 0, probabilities + valid / 2 * (2 / kPerValue), 1, lanes, true, part.out[0] + d, 0});
+    const int valid = min(tokens, view.context - b * tokens), rest = width % kPanelLanes;
+    const auto place_values = [&](int i, const Word** w, const Word** next, float** y) {
+      *w = values + i * kPanelLanes;
+      *next = next_values + i * kPanelLanes;
+      *y = part.out[0] + i * kPanelLanes;
+    };
+    PanelArgs product{{}, {}, {}, width, probabilities, valid / kPair, rest, b > begin};
+    panels.run(product, width / kPanelLanes, place_values);
+    if (rest) {
+      place_values(width / kPanelLanes, &product.w[0], &product.next[0], &product.y[0]);
+      panels.partial(product);
+    }
+    if (valid % kPair) {  // the last token's partner in its word is such a slot
+      alignas(64) Word half[kMaxHeadWidth];
+      for (int d = 0; d < width; d++) half[d] = values[int64_t(valid / 2) * width + d] & 0xFFFF;
+      values = next_values = half;
+      product.a = probabilities + valid / 2 * kWordsPerPair;
+      product.steps = 1;
+      product.more = b > begin || valid > 1;
+      panels.run(product, width / kPanelLanes, place_values);
+      if (rest) {
+        place_values(width / kPanelLanes, &product.w[0], &product.next[0], &product.y[0]);
+        panels.partial(product);
       }
     }
   }

@@ -2,7 +2,8 @@
 // (numerics=bf16: activations rounded to bf16).
 //
 // A source S describes the weights:
-//   kUnit, kUnitBytes        k in a unit, the step of the chain's loop (2 where neighbours in k share a lane, whole blocks
+//   kUnit, kUnitBytes        k in a unit, the step of the chain's loop (2 where neighbours in k share a lane, whole
+//   blocks
 //                            of block formats); bytes of its 32 rows
 //   kSlice                   units in a slice for many tiles
 //   kActUnit, kActWords      k that are packed together and their 32-bit words per row; pack_unit writes them
@@ -24,10 +25,13 @@ struct F32Source {
   IX_INLINE static void step(Sums<V, T>& f, const uint8_t* w, int v0, const uint32_t* a, int) {
     F32 x[V];
     IX_UNROLL for (int v = 0; v < V; v++) x[v] = load<F32>(w + (v0 + v) * kWidth * 4);
-    IX_UNROLL for (int t = 0; t < T; t++)
+    IX_UNROLL for (int t = 0; t < T; t++) {
       IX_UNROLL for (int v = 0; v < V; v++) f[v][t] = fma(x[v], set1(load<float>(a + t)), f[v][t]);
+    }
   }
-  static float weight(const uint8_t* panel, int k, int row) { return load<float>(panel + size_t(k) * kUnitBytes + row * 4); }
+  static float weight(const uint8_t* panel, int k, int row) {
+    return load<float>(panel + size_t(k) * kUnitBytes + row * 4);
+  }
 };
 
 struct F16Source {
@@ -37,10 +41,13 @@ struct F16Source {
   IX_INLINE static void step(Sums<V, T>& f, const uint8_t* w, int v0, const uint32_t* a, int) {
     F32 x[V];
     IX_UNROLL for (int v = 0; v < V; v++) x[v] = load_f16(w + (v0 + v) * kWidth * 2);
-    IX_UNROLL for (int t = 0; t < T; t++)
+    IX_UNROLL for (int t = 0; t < T; t++) {
       IX_UNROLL for (int v = 0; v < V; v++) f[v][t] = fma(x[v], set1(load<float>(a + t)), f[v][t]);
+    }
   }
-  static float weight(const uint8_t* panel, int k, int row) { return f16_to_f32(load<uint16_t>(panel + size_t(k) * kUnitBytes + row * 2)); }
+  static float weight(const uint8_t* panel, int k, int row) {
+    return f16_to_f32(load<uint16_t>(panel + size_t(k) * kUnitBytes + row * 2));
+  }
 };
 
 // Pairs of k; an odd K ends in a pair of which one half is zero.
@@ -58,10 +65,12 @@ struct Bf16Source {
       even[v] = bits<F32>(pair << 16);
       odd[v] = bits<F32>(pair & set1(int32_t(0xffff0000)));
     }
-    IX_UNROLL for (int t = 0; t < T; t++)
+    IX_UNROLL for (int t = 0; t < T; t++) {
       IX_UNROLL for (int v = 0; v < V; v++) f[v][t] = fma(even[v], set1(load<float>(a + t)), f[v][t]);
-    IX_UNROLL for (int t = 0; t < T; t++)
+    }
+    IX_UNROLL for (int t = 0; t < T; t++) {
       IX_UNROLL for (int v = 0; v < V; v++) f[v][t] = fma(odd[v], set1(load<float>(a + tile + t)), f[v][t]);
+    }
   }
   static float weight(const uint8_t* panel, int k, int row) {
     return bits<float>(uint32_t(load<uint16_t>(panel + size_t(k / 2) * kUnitBytes + row * 4 + k % 2 * 2)) << 16);
@@ -79,8 +88,9 @@ struct Bf16DotSource : Bf16Source {
   IX_INLINE static void step(Sums<V, T>& f, const uint8_t* w, int v0, const uint32_t* a, int) {
     I32 pair[V];
     IX_UNROLL for (int v = 0; v < V; v++) pair[v] = load<I32>(w + (v0 + v) * kWidth * 4);
-    IX_UNROLL for (int t = 0; t < T; t++)
+    IX_UNROLL for (int t = 0; t < T; t++) {
       IX_UNROLL for (int v = 0; v < V; v++) f[v][t] = dot_bf16(f[v][t], pair[v], set1(load<int32_t>(a + t)));
+    }
   }
 };
 #else
@@ -105,19 +115,21 @@ struct BlockSource {
     const uint8_t* block = head + F::kHead;
     for (int k0 = 0; k0 < kUnit; k0 += kBlockK, block += F::kBlock) {
       IX_UNROLL for (int part = 0; part < F::kParts; part++) {
-        F32 scale[V], minimum[V];
+        // weight = scale * value + base: the product has at most 24 bits, so it is exact, and there is one rounding.
+        F32 scale[V], base[V];
         IX_UNROLL for (int v = 0; v < V; v++) {
           scale[v] = F::scale(head, block, part, v0 + v);
-          if constexpr (F::kHasMin) minimum[v] = F::minimum(head, block, v0 + v);
+          if constexpr (F::kHasMin)
+            base[v] = -F::minimum(head, block, v0 + v);
+          else
+            base[v] = scale[v] * float(-F::kOffset);
         }
         _Pragma("GCC unroll 1") for (int g = part * kGroups / F::kParts; g < (part + 1) * kGroups / F::kParts; g++) {
           I32 q[V];
           IX_UNROLL for (int v = 0; v < V; v++) q[v] = F::quants(block, g, v0 + v);
           IX_UNROLL for (int j = 0; j < 4; j++) {
             IX_UNROLL for (int v = 0; v < V; v++) {
-              F32 w = to_f32(((q[v] >> (8 * j)) & 255) - F::kOffset) * scale[v];
-              if constexpr (F::kHasMin) w -= minimum[v];
-              use(k0 + g * 4 + j, v, w);
+              use(k0 + g * 4 + j, v, fma(to_f32((q[v] >> (8 * j)) & 255), scale[v], base[v]));
             }
           }
         }
@@ -135,13 +147,15 @@ struct BlockSource {
 // T rows of activations against `units` units of a panel. Where the registers do not hold all vectors of the panel
 // these take turns.
 template <class S, int T>
-IX_INLINE void float_kernel(const uint8_t* w, const uint32_t* a, int tile, int units, float* const* out, Prefetch ahead) {
+IX_INLINE void float_kernel(const uint8_t* w, const uint32_t* a, int tile, int units, float* const* out,
+                            Prefetch ahead) {
   constexpr int kMost = kRegisters * 3 / 4;
   constexpr int kAtOnce = kVectors * T <= kMost ? kVectors : 2 * T <= kMost ? 2 : 1;
   for (int v0 = 0; v0 < kVectors; v0 += kAtOnce) {
     F32 f[kAtOnce][T];
-    IX_UNROLL for (int t = 0; t < T; t++)
+    IX_UNROLL for (int t = 0; t < T; t++) {
       IX_UNROLL for (int v = 0; v < kAtOnce; v++) f[v][t] = load<F32>(out[t] + (v0 + v) * kWidth);
+    }
     const uint8_t* wp = w;
     const uint32_t* ap = a;
     for (int i = 0; i < units; i++, wp += S::kUnitBytes, ap += S::kUnit / S::kActUnit * S::kActWords * tile) {
@@ -151,8 +165,9 @@ IX_INLINE void float_kernel(const uint8_t* w, const uint32_t* a, int tile, int u
       }
       S::template step<kAtOnce, T>(f, wp, v0, ap, tile);
     }
-    IX_UNROLL for (int t = 0; t < T; t++)
+    IX_UNROLL for (int t = 0; t < T; t++) {
       IX_UNROLL for (int v = 0; v < kAtOnce; v++) store(out[t] + (v0 + v) * kWidth, f[v][t]);
+    }
     ahead.lines = 0;
   }
 }
@@ -171,25 +186,26 @@ struct FloatLinear {
     return acts + act_words(unit * (S::kUnit / S::kActUnit)) * 4 * tile;
   }
 
-  static void pack(const Row* rows, int num, int tile, int, int from, int to, uint8_t* acts) {
+  static void pack(const Row* rows, int num, int tile, int from, int to, uint8_t* acts) {
     for (int r = 0; r < num; r++) {
       uint32_t* a = reinterpret_cast<uint32_t*>(acts) + act_words(from / S::kActUnit) * tile + r;
-      for (int k = from; k < to; k += S::kActUnit, a += S::kActWords * tile) S::pack_unit(rows[r].x + k, to - k, a, tile);
+      for (int k = from; k < to; k += S::kActUnit, a += S::kActWords * tile)
+        S::pack_unit(rows[r].x + k, to - k, a, tile);
     }
   }
 
-  static const uint8_t* stage(const uint8_t* panel, int, int unit, int, int, uint8_t*) {
+  static const uint8_t* stage(const uint8_t* panel, int unit, int, int, uint8_t*) {
     return panel + size_t(unit) * S::kUnitBytes;
   }
 
   // One tile: prefetching only costs. More: the first ones fetch the next slice, a line of each unit at a time.
-  static Prefetch ahead(const uint8_t* panel, int, int unit, int units, int tile, int tiles, int) {
+  static Prefetch ahead(const uint8_t* panel, int unit, int units, int tile, int tiles, int) {
     if (tiles == 1 || tile * 64 >= S::kUnitBytes) return {nullptr, 0};
     return {panel + size_t(unit + units) * S::kUnitBytes + size_t(tile) * units * 64, 1};
   }
 
   template <int T>
-  static void run(const uint8_t* slice, int, const uint8_t* acts, int tile, int units, int, float* const* out, Prefetch p) {
+  static void run(const uint8_t* slice, const uint8_t* acts, int tile, int units, int, float* const* out, Prefetch p) {
     float_kernel<S, T>(slice, reinterpret_cast<const uint32_t*>(acts), tile, units, out, p);
   }
 
@@ -203,7 +219,7 @@ struct DequantizedLinear : FloatLinear<BlockSource<F>> {
   using S = BlockSource<F>;
   static constexpr size_t kScratch = size_t(S::kSlice) * S::kUnit * kPanel * 4;
 
-  static const uint8_t* stage(const uint8_t* panel, int, int unit, int units, int tiles, uint8_t* scratch) {
+  static const uint8_t* stage(const uint8_t* panel, int unit, int units, int tiles, uint8_t* scratch) {
     const uint8_t* w = panel + size_t(unit) * S::kUnitBytes;
     if (tiles == 1) return w;
     for (int u = 0; u < units; u++)
@@ -214,12 +230,15 @@ struct DequantizedLinear : FloatLinear<BlockSource<F>> {
     return scratch;
   }
   template <int T>
-  static void run(const uint8_t* slice, int, const uint8_t* acts, int tile, int units, int tiles, float* const* out, Prefetch p) {
+  static void run(const uint8_t* slice, const uint8_t* acts, int tile, int units, int tiles, float* const* out,
+                  Prefetch p) {
     const uint32_t* a = reinterpret_cast<const uint32_t*>(acts);
-    if (tiles == 1) float_kernel<S, T>(slice, a, tile, units, out, p);
-    else float_kernel<F32Source, T>(slice, a, tile, units * S::kUnit, out, p);
+    if (tiles == 1)
+      float_kernel<S, T>(slice, a, tile, units, out, p);
+    else
+      float_kernel<F32Source, T>(slice, a, tile, units * S::kUnit, out, p);
   }
-  static Prefetch ahead(const uint8_t*, int, int, int, int, int, int) { return {nullptr, 0}; }
+  static Prefetch ahead(const uint8_t*, int, int, int, int, int) { return {nullptr, 0}; }
 };
 
 }  // namespace

@@ -34,11 +34,15 @@ struct Unpacked {
   static constexpr bool kHasMin = F::kHasMin, kPacked = false;
   static constexpr int kScales = kPanel * kBlockK, kMins = kScales + kParts * kPanel * 4;
   static constexpr int kBlock = kMins + (kHasMin ? kPanel * 4 : 0);
-  IX_INLINE static I32 quants(const uint8_t* block, int g, int v) { return load<I32>(block + g * 128 + v * kWidth * 4); }
+  IX_INLINE static I32 quants(const uint8_t* block, int g, int v) {
+    return load<I32>(block + g * 128 + v * kWidth * 4);
+  }
   IX_INLINE static F32 scale(const uint8_t*, const uint8_t* block, int part, int v) {
     return load<F32>(block + kScales + part * 128 + v * kWidth * 4);
   }
-  IX_INLINE static F32 minimum(const uint8_t*, const uint8_t* block, int v) { return load<F32>(block + kMins + v * kWidth * 4); }
+  IX_INLINE static F32 minimum(const uint8_t*, const uint8_t* block, int v) {
+    return load<F32>(block + kMins + v * kWidth * 4);
+  }
 };
 
 template <class F>
@@ -58,10 +62,12 @@ IX_INLINE const uint8_t* block_of(const uint8_t* panel, int b) {
 template <class F>
 IX_INLINE void unpack(const uint8_t* head, const uint8_t* block, uint8_t* out) {
   using U = Unpacked<F>;
-  IX_UNROLL for (int g = 0; g < kGroups; g++)
+  IX_UNROLL for (int g = 0; g < kGroups; g++) {
     IX_UNROLL for (int v = 0; v < kVectors; v++) store(out + g * 128 + v * kWidth * 4, F::quants(block, g, v));
+  }
   IX_UNROLL for (int v = 0; v < kVectors; v++) {
-    IX_UNROLL for (int p = 0; p < F::kParts; p++) store(out + U::kScales + p * 128 + v * kWidth * 4, F::scale(head, block, p, v));
+    IX_UNROLL for (int p = 0; p < F::kParts; p++)
+        store(out + U::kScales + p * 128 + v * kWidth * 4, F::scale(head, block, p, v));
     if constexpr (F::kHasMin) store(out + U::kMins + v * kWidth * 4, F::minimum(head, block, v));
   }
 }
@@ -78,9 +84,10 @@ IX_INLINE void quantize(const float* x, int row, uint8_t* o) {
   }
   const float amax = bits<float>(int32_t(reduce(most, [](I32 a, I32 b) { return max(a, b); })));
   const F32 inverse = set1(amax > 1e-30f ? 127.0f / amax : 0.0f);
+  const I32 finite = set1(amax < __builtin_inff() ? -1 : 0);
   I32 sums[2]{};
   IX_UNROLL for (int v = 0; v < kVectors; v++) {
-    const I32 q = round_i32(in[v] * inverse);
+    const I32 q = round_i32(in[v] * inverse) & finite;
     sums[v / (kVectors / 2)] += q;
     store(o + row * kBlockK + v * kWidth, __builtin_convertvector(q, SignedBytePerLane));
   }
@@ -100,18 +107,19 @@ IX_INLINE void quantize(const float* x, int row, uint8_t* o) {
 // 32 rows of weights times T rows of activations over `blocks` blocks. Where the registers do not hold all vectors of
 // the panel at once they take turns within a block, so that weights are read from memory once.
 template <class S, int T>
-IX_INLINE void int8_kernel(const uint8_t* w, const uint8_t* a, int blocks, float* const* out, Prefetch prefetch_) {
+IX_INLINE void int8_kernel(const uint8_t* w, const uint8_t* a, int blocks, float* const* out, Prefetch ahead) {
   constexpr int kAtOnce = kRegisters == 32 ? (T > (S::kPacked ? 4 : 6) ? 1 : 2) : T > 2 ? 1 : 2;
   constexpr int kGroupsPerPart = kGroups / S::kParts;
   constexpr int kFlush = min(groups_per_flush<S::kMax>, kGroupsPerPart);
   F32 f[kVectors][T];
-  IX_UNROLL for (int t = 0; t < T; t++)
+  IX_UNROLL for (int t = 0; t < T; t++) {
     IX_UNROLL for (int v = 0; v < kVectors; v++) f[v][t] = load<F32>(out[t] + v * kWidth);
+  }
   for (int b = 0; b < blocks; b += S::kSuper) {
     const uint8_t* head = w;
     w += S::kHead;
     for (int i = 0; i < S::kSuper; i++, w += S::kBlock, a += Int8Acts::kStride) {
-      for (int line = 0; line < prefetch_.lines; line++, prefetch_.next += 64) prefetch(prefetch_.next);
+      for (int line = 0; line < ahead.lines; line++, ahead.next += 64) prefetch(ahead.next);
       _Pragma("GCC unroll 2") for (int v0 = 0; v0 < kVectors; v0 += kAtOnce) {
         if (v0) __asm__ volatile("" ::: "memory");  // or GCC keeps the first turn's broadcasts, and spills
         IX_UNROLL for (int part = 0; part < S::kParts; part++) {
@@ -122,8 +130,9 @@ IX_INLINE void int8_kernel(const uint8_t* w, const uint8_t* a, int blocks, float
           }
           IX_UNROLL for (int g0 = part * kGroupsPerPart; g0 < (part + 1) * kGroupsPerPart; g0 += kFlush) {
             DotSum dot[kAtOnce][T];
-            IX_UNROLL for (int t = 0; t < T; t++)
+            IX_UNROLL for (int t = 0; t < T; t++) {
               IX_UNROLL for (int v = 0; v < kAtOnce; v++) dot[v][t] = dot_begin(sum[v][t]);
+            }
             IX_UNROLL for (int g = g0; g < g0 + kFlush; g++) {
               I32 q[kAtOnce];
               IX_UNROLL for (int v = 0; v < kAtOnce; v++) q[v] = S::quants(w, g, v0 + v);
@@ -132,8 +141,9 @@ IX_INLINE void int8_kernel(const uint8_t* w, const uint8_t* a, int blocks, float
                 IX_UNROLL for (int v = 0; v < kAtOnce; v++) dot[v][t] = dot_add<S::kMax>(dot[v][t], q[v], x);
               }
             }
-            IX_UNROLL for (int t = 0; t < T; t++)
+            IX_UNROLL for (int t = 0; t < T; t++) {
               IX_UNROLL for (int v = 0; v < kAtOnce; v++) sum[v][t] = dot_flush(sum[v][t], dot[v][t]);
+            }
           }
           IX_UNROLL for (int v = 0; v < kAtOnce; v++) {
             const F32 scale = S::scale(head, w, part, v0 + v);
@@ -146,22 +156,23 @@ IX_INLINE void int8_kernel(const uint8_t* w, const uint8_t* a, int blocks, float
         if constexpr (S::kHasMin) {
           IX_UNROLL for (int v = 0; v < kAtOnce; v++) {
             const F32 minimum = S::minimum(head, w, v0 + v);
-            IX_UNROLL for (int t = 0; t < T; t++)
-              f[v0 + v][t] = fnma(minimum, set1(load<float>(a + Int8Acts::kFourth + t * 4)), f[v0 + v][t]);
+            IX_UNROLL for (int t = 0; t < T; t++) f[v0 + v][t] =
+                fnma(minimum, set1(load<float>(a + Int8Acts::kFourth + t * 4)), f[v0 + v][t]);
           }
         }
       }
     }
   }
-  IX_UNROLL for (int t = 0; t < T; t++)
+  IX_UNROLL for (int t = 0; t < T; t++) {
     IX_UNROLL for (int v = 0; v < kVectors; v++) store(out[t] + v * kWidth, f[v][t]);
+  }
 }
 
 template <class F>
 struct Int8Linear {
   // A tile of a prompt has 6 rows: on AVX-512 2 x 6 i32 and 2 x 6 f32 accumulators and operands take 29 registers.
   static constexpr int kMaxTile = Int8Acts::kRows, kFullTile = 6;
-  static constexpr int kUnit = kBlockK, kSlice = 16, kTilesPerBlock = 88;
+  static constexpr int kSlice = 16, kTilesPerBlock = 88;
   // Up to so many tiles unpack in registers, each anew; beyond it a slice is unpacked once for all.
   static constexpr bool kUnpackInL1 = F::kMax < 255;
   static constexpr int kWhole = kUnpackInL1 ? 3 : 1;
@@ -176,20 +187,21 @@ struct Int8Linear {
   static size_t tile_bytes(int64_t cols) { return align64(size_t(cols / kBlockK) * Int8Acts::kStride); }
   static const uint8_t* acts_at(const uint8_t* acts, int unit, int) { return acts + size_t(unit) * Int8Acts::kStride; }
 
-  static void pack(const Row* rows, int num, int, int, int from, int to, uint8_t* acts) {
+  static void pack(const Row* rows, int num, int, int from, int to, uint8_t* acts) {
     for (int b = from / kBlockK; b < to / kBlockK; b++)
       for (int r = 0; r < num; r++) quantize<F>(rows[r].x + b * kBlockK, r, acts + size_t(b) * Int8Acts::kStride);
   }
 
-  static const uint8_t* stage(const uint8_t* panel, int, int unit, int units, int tiles, uint8_t* scratch) {
+  static const uint8_t* stage(const uint8_t* panel, int unit, int units, int tiles, uint8_t* scratch) {
     if (!kUnpackInL1 || tiles <= kWhole) return head_of<F>(panel, unit);
-    for (int b = unit; b < unit + units; b++) unpack<F>(head_of<F>(panel, b), block_of<F>(panel, b), scratch + size_t(b - unit) * Unpacked<F>::kBlock);
+    for (int b = unit; b < unit + units; b++)
+      unpack<F>(head_of<F>(panel, b), block_of<F>(panel, b), scratch + size_t(b - unit) * Unpacked<F>::kBlock);
     return scratch;
   }
 
   // One tile: 8-bit weights need no help up to 6 rows, beyond it fewer of them fit the out-of-order window; nibbles
   // always gain. Several tiles: memory idles while they use the slice, so each fetches its share of the next one.
-  static Prefetch ahead(const uint8_t* panel, int, int unit, int units, int tile, int tiles, int rows) {
+  static Prefetch ahead(const uint8_t* panel, int unit, int units, int tile, int tiles, int rows) {
     constexpr int kLines = F::kBlock / 64;
     if (tiles == 1) return {head_of<F>(panel, unit) + 4608, !kUnpackInL1 && rows <= 6 ? 0 : kLines};
     if (tiles <= kWhole) return {nullptr, 0};
@@ -199,7 +211,7 @@ struct Int8Linear {
   }
 
   template <int T>
-  static void run(const uint8_t* slice, int, const uint8_t* acts, int, int units, int tiles, float* const* out, Prefetch p) {
+  static void run(const uint8_t* slice, const uint8_t* acts, int, int units, int tiles, float* const* out, Prefetch p) {
     if constexpr (kUnpackInL1 && T <= kFullTile) {
       if (tiles > kWhole) return int8_kernel<Unpacked<F>, T>(slice, acts, units, out, p);
     }

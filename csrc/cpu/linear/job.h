@@ -1,14 +1,17 @@
 // How a product of any size is cut, for every numerics class alike: `linear` is one group of rows against one weight,
-// `moe_linear` one group for each expert in use. Knows nothing of formats; those are in the policies of int8.h, f32.h
-// and bf16.h:
+// `moe_linear` one group for each expert in use. Knows nothing of formats; those are in the policies P of int8.h and
+// float.h:
 //
-//   kMaxTile, tile_rows(rows)       most rows in a tile; rows in each tile of a group of `rows`
-//   kUnit, kSlice, kWhole           k per unit; units in a slice; up to kWhole tiles take all of K at once
-//   kTilesPerBlock                  tiles whose slice of activations stays in L2
-//   panel_bytes(cols), tile_bytes(cols), kScratch (per thread)
-//   pack(rows, num, tile, cols, from, to, acts)           activations of a tile, columns [from, to)
-//   stage(panel, cols, unit, units, tiles, scratch)       makes a slice of weights ready for several tiles
-//   run<T>(slice, cols, acts, tile, units, out, prefetch) T rows of a tile against a slice, added to out
+//   kMaxTile, kFullTile, tile_rows(rows)   most rows in a tile; in one of a large group; in those of a group of `rows`
+//   units(cols), kSlice, kWhole            steps over K; units in a slice; up to kWhole tiles take all of K at once
+//   kTilesPerBlock                         tiles whose slice of activations stays in L2
+//   panel_bytes(cols), tile_bytes(cols)    of weights; of packed activations, at most
+//   kScratch                               bytes for each thread
+//   pack(rows, num, tile, from, to, acts)  activations of a tile, columns [from, to)
+//   acts_at(acts, unit, tile)              where a unit's activations start
+//   stage(panel, unit, units, tiles, scratch)           makes a slice of weights ready for so many tiles
+//   ahead(panel, unit, units, index, tiles, rows)       what tile `index` of these may prefetch
+//   run<T>(slice, acts, tile, units, tiles, out, ahead) T rows of a tile against the slice, added to out
 //
 // Each output is one chain over K in order, whatever the cut and the number of rows: a partial sum waits in the
 // output as f32 and comes back the same. So the batch cannot change a bit of any row.
@@ -22,9 +25,13 @@ namespace {
 constexpr int kPanel = 32;  // rows in a panel
 
 template <class T>
-constexpr T min(T a, T b) { return a < b ? a : b; }
+constexpr T min(T a, T b) {
+  return a < b ? a : b;
+}
 template <class T>
-constexpr T max(T a, T b) { return a > b ? a : b; }
+constexpr T max(T a, T b) {
+  return a > b ? a : b;
+}
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr size_t align64(size_t n) { return (n + 63) & ~size_t(63); }
 
@@ -34,12 +41,12 @@ struct Row {
 };
 struct Group {
   const uint8_t* weights;
-  int first_row, num_rows;
-  int first_tile, num_tiles, tile;         // tile: rows in each, the last one may have less
-  int first_chunk, blocks, tiles_per_block;
+  int first_tile, num_tiles;
+  int first_chunk = 0, blocks = 0, tiles_per_block = 0;  // of tiles that pass a slice together
 };
 struct Tile {
-  int first_row, num_rows, tile;
+  int first_row, num_rows;
+  int tile;  // rows there is room for: those of the group's full tiles
 };
 // What a kernel may fetch while it works: `lines` cache lines from `next` per unit.
 struct Prefetch {
@@ -95,14 +102,14 @@ struct Job {
     for (int done = 0; done < count; done += tile) {
       tiles[num_tiles++] = {num_rows + done, min(tile, count - done), tile};
     }
-    groups[num_groups++] = {static_cast<const uint8_t*>(weights), num_rows, count, first, num_tiles - first, tile, 0, 0, 0};
+    groups[num_groups++] = {static_cast<const uint8_t*>(weights), first, num_tiles - first};
     num_rows += count;
   }
 
   uint8_t* tile_acts(int tile) const { return acts + size_t(tile) * P::tile_bytes(k); }
 
   void run() {
-    if (num_rows == 0) return;
+    if (num_rows == 0 || n == 0) return;
     pack();
     const int panels = int(divide_up(n, kPanel)), threads = stream->num_threads;
     int64_t work = 0;
@@ -126,7 +133,8 @@ struct Job {
       const int p0 = i % panel_chunks * panels_per_chunk, p1 = min(panels, p0 + panels_per_chunk);
       const int t0 = i / panel_chunks * groups[g].tiles_per_block;
       const int t1 = min(groups[g].num_tiles, t0 + groups[g].tiles_per_block);
-      multiply(groups[g], p0, p1, groups[g].first_tile + t0, groups[g].first_tile + t1, scratch + size_t(thread) * P::kScratch);
+      multiply(groups[g], p0, p1, groups[g].first_tile + t0, groups[g].first_tile + t1,
+               scratch + size_t(thread) * P::kScratch);
     });
   }
 
@@ -141,7 +149,7 @@ struct Job {
       for (int64_t i = int64_t(work) * chunk / chunks; i < int64_t(work) * (chunk + 1) / chunks; i++) {
         const Tile& t = tiles[i / pieces];
         const int from = min(k, int(i % pieces) * piece), to = min(k, from + piece);
-        if (from < to) P::pack(rows + t.first_row, t.num_rows, t.tile, k, from, to, tile_acts(int(i / pieces)));
+        if (from < to) P::pack(rows + t.first_row, t.num_rows, t.tile, from, to, tile_acts(int(i / pieces)));
       }
     });
   }
@@ -156,7 +164,8 @@ struct Job {
       for (int p = p0; p < p1; p++) slice(group, p, 0, units, t0, t1, thread_scratch);
     } else if (t1 - t0 <= 4) {
       for (int p = p0; p < p1; p++)
-        for (int u = 0; u < units; u += P::kSlice) slice(group, p, u, min(P::kSlice, units - u), t0, t1, thread_scratch);
+        for (int u = 0; u < units; u += P::kSlice)
+          slice(group, p, u, min(P::kSlice, units - u), t0, t1, thread_scratch);
     } else {
       for (int u = 0; u < units; u += P::kSlice)
         for (int p = p0; p < p1; p++) slice(group, p, u, min(P::kSlice, units - u), t0, t1, thread_scratch);
@@ -166,7 +175,7 @@ struct Job {
   void slice(const Group& group, int panel, int unit, int units, int t0, int t1, uint8_t* thread_scratch) {
     const uint8_t* weights = group.weights + size_t(panel) * P::panel_bytes(k);
     const int first = panel * kPanel, width = min(kPanel, n - first);
-    const uint8_t* ready = P::stage(weights, k, unit, units, t1 - t0, thread_scratch);
+    const uint8_t* ready = P::stage(weights, unit, units, t1 - t0, thread_scratch);
     for (int t = t0; t < t1; t++) {
       const Tile& tile = tiles[t];
       // The last panel may be narrower than the kernels: they work on a copy of its outputs.
@@ -176,15 +185,17 @@ struct Job {
         float* y = rows[tile.first_row + r].y + first;
         out[r] = width == kPanel ? y : narrow[r];
         if (unit == 0) {
-          if (bias) __builtin_memcpy(out[r], bias + first, size_t(width) * sizeof(float));
-          else __builtin_memset(out[r], 0, size_t(width) * sizeof(float));
+          if (bias)
+            __builtin_memcpy(out[r], bias + first, size_t(width) * sizeof(float));
+          else
+            __builtin_memset(out[r], 0, size_t(width) * sizeof(float));
         } else if (width < kPanel) {
           __builtin_memcpy(narrow[r], y, size_t(width) * sizeof(float));
         }
       }
-      const Prefetch prefetch = P::ahead(weights, k, unit, units, t - t0, t1 - t0, tile.num_rows);
+      const Prefetch ahead = P::ahead(weights, unit, units, t - t0, t1 - t0, tile.num_rows);
       with_rows<P::kMaxTile>(tile.num_rows, [&](auto T) {
-        P::template run<T()>(ready, k, P::acts_at(tile_acts(t), unit, tile.tile), tile.tile, units, t1 - t0, out, prefetch);
+        P::template run<T()>(ready, P::acts_at(tile_acts(t), unit, tile.tile), tile.tile, units, t1 - t0, out, ahead);
       });
       if (width < kPanel) {
         for (int r = 0; r < tile.num_rows; r++) {

@@ -27,7 +27,7 @@ void linear(ix_stream* stream, const ix_kernel_call* call) {
 }
 
 template <class P>
-size_t moe_linear_workspace(const ix_kernel_call* call, int threads) {
+size_t moe_workspace(const ix_kernel_call* call, int threads) {
   const ix_tensor &experts = call->operands[1], &w = call->operands[2];
   const int64_t pairs = int64_t(experts.dims[0]) * experts.dims[1];
   return align64(size_t(w.dims[0] + 1) * sizeof(int32_t)) + Job<P>::workspace(pairs, w.dims[0], w.dims[2], threads);
@@ -54,8 +54,11 @@ void moe_linear(ix_stream* stream, const ix_kernel_call* call) {
     for (int j = 0; j < slots; j++) {
       float* out = static_cast<float*>(y.data) + t * y.stride + int64_t(j) * n;
       const int e = expert(t, j);
-      if (e < 0) __builtin_memset(out, 0, size_t(n) * sizeof(float));
-      else job.rows[start[e]++] = {static_cast<const float*>(x.data) + t * x.stride + (per_slot ? int64_t(j) * k : 0), out};
+      if (e < 0)
+        __builtin_memset(out, 0, size_t(n) * sizeof(float));
+      else
+        job.rows[start[e]++] = {static_cast<const float*>(x.data) + t * x.stride + (per_slot ? int64_t(j) * k : 0),
+                                out};
     }
   }
   // start[e] is now the end of expert e.
@@ -77,8 +80,10 @@ IX_INLINE void embed_rows(ix_stream* stream, const ix_kernel_call* call, size_t 
     for (int t = chunk * step; t < min(tokens, (chunk + 1) * step); t++) {
       const int id = static_cast<const int32_t*>(ids.data)[t];
       float* out = static_cast<float*>(y.data) + t * y.stride;
-      if (id < 0 || id >= w.dims[0]) __builtin_memset(out, 0, size_t(cols) * sizeof(float));
-      else get(static_cast<const uint8_t*>(w.data) + size_t(id / kPanel) * panel_bytes, id % kPanel, cols, out);
+      if (id < 0 || id >= w.dims[0])
+        __builtin_memset(out, 0, size_t(cols) * sizeof(float));
+      else
+        get(static_cast<const uint8_t*>(w.data) + size_t(id / kPanel) * panel_bytes, id % kPanel, cols, out);
     }
   });
 }
@@ -124,7 +129,8 @@ void pack_float_panel(void* panel, const void* const* rows, int32_t num_rows, in
     for (int r = 0; r < num_rows; r++) {
       const uint8_t* row = static_cast<const uint8_t*>(rows[r]);
       for (int64_t k = k0; k < min<int64_t>(cols, k0 + 64); k++) {
-        __builtin_memcpy(out + k / S::kUnit * S::kUnitBytes + r * kBytes * S::kUnit + k % S::kUnit * kBytes, row + k * kBytes, kBytes);
+        __builtin_memcpy(out + k / S::kUnit * S::kUnitBytes + r * kBytes * S::kUnit + k % S::kUnit * kBytes,
+                         row + k * kBytes, kBytes);
       }
     }
   }

@@ -11,6 +11,6 @@ using Dot = FloatLinear<Bf16DotSource>;
 IX_LAYOUT(p32_bf16, {"p32_bf16", "bf16", kPanel, Exact::panel_bytes, pack_float_panel<Bf16Source, 2>})
 IX_KERNEL(linear_bf16, IX_LINEAR("p32_bf16"), "numerics=bf16", linear<Dot>, linear_workspace<Dot>)
 IX_KERNEL(linear_bf16_f32, IX_LINEAR("p32_bf16"), "numerics=f32", linear<Exact>, linear_workspace<Exact>)
-IX_KERNEL(moe_linear_bf16, IX_MOE_LINEAR("p32_bf16"), "numerics=bf16", moe_linear<Dot>, moe_linear_workspace<Dot>)
-IX_KERNEL(moe_linear_bf16_f32, IX_MOE_LINEAR("p32_bf16"), "numerics=f32", moe_linear<Exact>, moe_linear_workspace<Exact>)
+IX_KERNEL(moe_linear_bf16, IX_MOE_LINEAR("p32_bf16"), "numerics=bf16", moe_linear<Dot>, moe_workspace<Dot>)
+IX_KERNEL(moe_linear_bf16_f32, IX_MOE_LINEAR("p32_bf16"), "numerics=f32", moe_linear<Exact>, moe_workspace<Exact>)
 IX_KERNEL(embed_bf16, IX_EMBED("p32_bf16"), "", embed_float<Bf16Source>, nullptr)

@@ -10,7 +10,9 @@ struct Format {
   static constexpr int kOffset = 0, kMax = 15, kParts = 1, kSuper = 1, kHead = 0, kBlock = 640;
   static constexpr bool kHasMin = true, kPacked = true;
   IX_INLINE static I32 quants(const uint8_t* b, int g, int v) { return nibbles(b, g, v); }
-  IX_INLINE static F32 scale(const uint8_t*, const uint8_t* b, int, int v) { return load_f16(b + 512 + v * kWidth * 2); }
+  IX_INLINE static F32 scale(const uint8_t*, const uint8_t* b, int, int v) {
+    return load_f16(b + 512 + v * kWidth * 2);
+  }
   IX_INLINE static F32 minimum(const uint8_t*, const uint8_t* b, int v) { return -load_f16(b + 576 + v * kWidth * 2); }
 
   // ggml block_q4_1: f16 d, f16 m, u8 q[16] as q4_0; w = d q + m.
@@ -29,6 +31,6 @@ using Exact = DequantizedLinear<Format>;
 IX_LAYOUT(p32_q4_1, {"p32_q4_1", "q4_1", kPanel, block_panel_bytes<Format>, pack_panel<Format>})
 IX_KERNEL(linear_q4_1, IX_LINEAR("p32_q4_1"), "numerics=int8", linear<Int8>, linear_workspace<Int8>)
 IX_KERNEL(linear_q4_1_f32, IX_LINEAR("p32_q4_1"), "numerics=f32", linear<Exact>, linear_workspace<Exact>)
-IX_KERNEL(moe_linear_q4_1, IX_MOE_LINEAR("p32_q4_1"), "numerics=int8", moe_linear<Int8>, moe_linear_workspace<Int8>)
-IX_KERNEL(moe_linear_q4_1_f32, IX_MOE_LINEAR("p32_q4_1"), "numerics=f32", moe_linear<Exact>, moe_linear_workspace<Exact>)
+IX_KERNEL(moe_linear_q4_1, IX_MOE_LINEAR("p32_q4_1"), "numerics=int8", moe_linear<Int8>, moe_workspace<Int8>)
+IX_KERNEL(moe_linear_q4_1_f32, IX_MOE_LINEAR("p32_q4_1"), "numerics=f32", moe_linear<Exact>, moe_workspace<Exact>)
 IX_KERNEL(embed_q4_1, IX_EMBED("p32_q4_1"), "", embed_blocks<Format>, nullptr)

@@ -39,6 +39,6 @@ using Exact = DequantizedLinear<Format>;
 IX_LAYOUT(p32_q4_k, {"p32_q4_k", "q4_k", kPanel, block_panel_bytes<Format>, pack_panel<Format>})
 IX_KERNEL(linear_q4_k, IX_LINEAR("p32_q4_k"), "numerics=int8", linear<Int8>, linear_workspace<Int8>)
 IX_KERNEL(linear_q4_k_f32, IX_LINEAR("p32_q4_k"), "numerics=f32", linear<Exact>, linear_workspace<Exact>)
-IX_KERNEL(moe_linear_q4_k, IX_MOE_LINEAR("p32_q4_k"), "numerics=int8", moe_linear<Int8>, moe_linear_workspace<Int8>)
-IX_KERNEL(moe_linear_q4_k_f32, IX_MOE_LINEAR("p32_q4_k"), "numerics=f32", moe_linear<Exact>, moe_linear_workspace<Exact>)
+IX_KERNEL(moe_linear_q4_k, IX_MOE_LINEAR("p32_q4_k"), "numerics=int8", moe_linear<Int8>, moe_workspace<Int8>)
+IX_KERNEL(moe_linear_q4_k_f32, IX_MOE_LINEAR("p32_q4_k"), "numerics=f32", moe_linear<Exact>, moe_workspace<Exact>)
 IX_KERNEL(embed_q4_k, IX_EMBED("p32_q4_k"), "", embed_blocks<Format>, nullptr)

@@ -10,7 +10,9 @@ struct Format {
   static constexpr int kOffset = 16, kMax = 31, kParts = 1, kSuper = 1, kHead = 0, kBlock = 704;
   static constexpr bool kHasMin = false, kPacked = true;
   IX_INLINE static I32 quants(const uint8_t* b, int g, int v) { return nibbles(b, g, v) | fifth_bits(b + 512, g, v); }
-  IX_INLINE static F32 scale(const uint8_t*, const uint8_t* b, int, int v) { return load_f16(b + 640 + v * kWidth * 2); }
+  IX_INLINE static F32 scale(const uint8_t*, const uint8_t* b, int, int v) {
+    return load_f16(b + 640 + v * kWidth * 2);
+  }
 
   // ggml block_q5_0: f16 d, u32 fifth bits (bit k), u8 q[16] as q4_0.
   static constexpr int kSourceBytes = 22;
@@ -29,6 +31,6 @@ using Exact = DequantizedLinear<Format>;
 IX_LAYOUT(p32_q5_0, {"p32_q5_0", "q5_0", kPanel, block_panel_bytes<Format>, pack_panel<Format>})
 IX_KERNEL(linear_q5_0, IX_LINEAR("p32_q5_0"), "numerics=int8", linear<Int8>, linear_workspace<Int8>)
 IX_KERNEL(linear_q5_0_f32, IX_LINEAR("p32_q5_0"), "numerics=f32", linear<Exact>, linear_workspace<Exact>)
-IX_KERNEL(moe_linear_q5_0, IX_MOE_LINEAR("p32_q5_0"), "numerics=int8", moe_linear<Int8>, moe_linear_workspace<Int8>)
-IX_KERNEL(moe_linear_q5_0_f32, IX_MOE_LINEAR("p32_q5_0"), "numerics=f32", moe_linear<Exact>, moe_linear_workspace<Exact>)
+IX_KERNEL(moe_linear_q5_0, IX_MOE_LINEAR("p32_q5_0"), "numerics=int8", moe_linear<Int8>, moe_workspace<Int8>)
+IX_KERNEL(moe_linear_q5_0_f32, IX_MOE_LINEAR("p32_q5_0"), "numerics=f32", moe_linear<Exact>, moe_workspace<Exact>)
 IX_KERNEL(embed_q5_0, IX_EMBED("p32_q5_0"), "", embed_blocks<Format>, nullptr)

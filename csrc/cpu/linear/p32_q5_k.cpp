@@ -17,7 +17,8 @@ struct Format {
     return load_f16(head + 64 + v * kWidth * 2) * to_f32(load_u8(b + 672 + v * kWidth));
   }
 
-  // ggml block_q5_K: as block_q4_K, with u8 high[32] before the nibbles: bit s of high[i] is the fifth bit of k 32 s + i.
+  // ggml block_q5_K: as block_q4_K, with u8 high[32] before the nibbles: bit s of high[i] is the fifth bit of k 32 s +
+  // i.
   static constexpr int kSourceBytes = 176;
   static void pack(const uint8_t* src, uint8_t* out, int row) {
     copy16(out + row * 2, src);
@@ -39,6 +40,6 @@ using Exact = DequantizedLinear<Format>;
 IX_LAYOUT(p32_q5_k, {"p32_q5_k", "q5_k", kPanel, block_panel_bytes<Format>, pack_panel<Format>})
 IX_KERNEL(linear_q5_k, IX_LINEAR("p32_q5_k"), "numerics=int8", linear<Int8>, linear_workspace<Int8>)
 IX_KERNEL(linear_q5_k_f32, IX_LINEAR("p32_q5_k"), "numerics=f32", linear<Exact>, linear_workspace<Exact>)
-IX_KERNEL(moe_linear_q5_k, IX_MOE_LINEAR("p32_q5_k"), "numerics=int8", moe_linear<Int8>, moe_linear_workspace<Int8>)
-IX_KERNEL(moe_linear_q5_k_f32, IX_MOE_LINEAR("p32_q5_k"), "numerics=f32", moe_linear<Exact>, moe_linear_workspace<Exact>)
+IX_KERNEL(moe_linear_q5_k, IX_MOE_LINEAR("p32_q5_k"), "numerics=int8", moe_linear<Int8>, moe_workspace<Int8>)
+IX_KERNEL(moe_linear_q5_k_f32, IX_MOE_LINEAR("p32_q5_k"), "numerics=f32", moe_linear<Exact>, moe_workspace<Exact>)
 IX_KERNEL(embed_q5_k, IX_EMBED("p32_q5_k"), "", embed_blocks<Format>, nullptr)

@@ -10,7 +10,9 @@ struct Format {
   static constexpr int kOffset = 128, kMax = 255, kParts = 1, kSuper = 1, kHead = 0, kBlock = 1088;
   static constexpr bool kHasMin = false, kPacked = false;
   IX_INLINE static I32 quants(const uint8_t* b, int g, int v) { return load<I32>(b + g * 128 + v * kWidth * 4); }
-  IX_INLINE static F32 scale(const uint8_t*, const uint8_t* b, int, int v) { return load_f16(b + 1024 + v * kWidth * 2); }
+  IX_INLINE static F32 scale(const uint8_t*, const uint8_t* b, int, int v) {
+    return load_f16(b + 1024 + v * kWidth * 2);
+  }
 
   // ggml block_q8_0: f16 d, i8 q[32].
   static constexpr int kSourceBytes = 34;
@@ -27,6 +29,6 @@ using Exact = DequantizedLinear<Format>;
 IX_LAYOUT(p32_q8_0, {"p32_q8_0", "q8_0", kPanel, block_panel_bytes<Format>, pack_panel<Format>})
 IX_KERNEL(linear_q8_0, IX_LINEAR("p32_q8_0"), "numerics=int8", linear<Int8>, linear_workspace<Int8>)
 IX_KERNEL(linear_q8_0_f32, IX_LINEAR("p32_q8_0"), "numerics=f32", linear<Exact>, linear_workspace<Exact>)
-IX_KERNEL(moe_linear_q8_0, IX_MOE_LINEAR("p32_q8_0"), "numerics=int8", moe_linear<Int8>, moe_linear_workspace<Int8>)
-IX_KERNEL(moe_linear_q8_0_f32, IX_MOE_LINEAR("p32_q8_0"), "numerics=f32", moe_linear<Exact>, moe_linear_workspace<Exact>)
+IX_KERNEL(moe_linear_q8_0, IX_MOE_LINEAR("p32_q8_0"), "numerics=int8", moe_linear<Int8>, moe_workspace<Int8>)
+IX_KERNEL(moe_linear_q8_0_f32, IX_MOE_LINEAR("p32_q8_0"), "numerics=f32", moe_linear<Exact>, moe_workspace<Exact>)
 IX_KERNEL(embed_q8_0, IX_EMBED("p32_q8_0"), "", embed_blocks<Format>, nullptr)

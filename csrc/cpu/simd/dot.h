@@ -25,7 +25,10 @@ IX_INLINE I32 dot_flush(I32, DotSum sum) { return sum; }
 constexpr int kByteOffset = 0;
 typedef I16 DotSum;
 template <int kMax>
-constexpr int groups_per_flush = kMax <= 15 ? 8 : kMax <= 31 ? 4 : kMax <= 63 ? 2 : 1;
+constexpr int groups_per_flush = kMax <= 15   ? 8
+                                 : kMax <= 31 ? 4
+                                 : kMax <= 63 ? 2
+                                              : 1;
 IX_INLINE DotSum dot_begin(I32) { return I16{}; }
 #if defined(__AVX2__)
 template <int kMax>

@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <utility>
+
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // a false alarm in GCC 12's own header
@@ -103,15 +105,18 @@ IX_INLINE uint32_t round_bf16(float x) {
   return ((u & 0x7fffffff) > 0x7f800000 ? u | 0x400000 : u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000;
 }
 
+template <int kStep, class V, size_t... i>
+IX_INLINE V rotate(V v, std::index_sequence<i...>) {
+  return __builtin_shufflevector(v, v, (i + kStep) % kWidth...);
+}
 // All lanes into one value, by halves.
 template <class V, class F>
 IX_INLINE auto reduce(V v, F&& f) {
-  for (int step = kWidth / 2; step > 0; step /= 2) {
-    I32 from;
-    for (int i = 0; i < kWidth; i++) from[i] = (i + step) % kWidth;
-    v = f(v, __builtin_shuffle(v, from));
-  }
-  return v[0];
+  using Lanes = std::make_index_sequence<kWidth>;
+  if constexpr (kWidth > 8) v = f(v, rotate<8>(v, Lanes()));
+  if constexpr (kWidth > 4) v = f(v, rotate<4>(v, Lanes()));
+  v = f(v, rotate<2>(v, Lanes()));
+  return f(v, rotate<1>(v, Lanes()))[0];
 }
 
 IX_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }

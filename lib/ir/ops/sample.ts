@@ -51,7 +51,7 @@ function adjust(row: number[], s: number, x: Operands): void {
 }
 
 /** Sets what top_k, top_p and min_p drop to -infinity; ties with the last kept of top_k stay. */
-export function filter(row: number[], topK: number, topP: number, minP: number): void {
+function filter(row: number[], topK: number, topP: number, minP: number): void {
   const drop = (keep: (v: number) => boolean) => {
     for (let v = 0; v < row.length; v++) if (!keep(v)) row[v] = -Infinity;
   };
@@ -81,13 +81,20 @@ function argmax(count: number, at: (v: number) => number): number {
   return best;
 }
 
-function draw(row: number[], s: number, x: Operands): number {
+/** A row of logits after bias, mask, penalties and (unless temperature is 0) temperature and filters: what is drawn from. */
+export function processRow(raw: readonly number[], s: number, x: Operands): number[] {
+  const row = raw.slice();
+  adjust(row, s, x);
   const temperature = x.temperature!.data[s]!;
-  if (temperature === 0) return argmax(row.length, (v) => row[v]!);
-  row.forEach((value, v) => {
-    row[v] = value / temperature;
-  });
-  filter(row, x.top_k!.data[s]!, x.top_p!.data[s]!, x.min_p!.data[s]!);
+  if (temperature === 0) return row;
+  const scaled = row.map((value) => value / temperature);
+  filter(scaled, x.top_k!.data[s]!, x.top_p!.data[s]!, x.min_p!.data[s]!);
+  return scaled;
+}
+
+function draw(raw: readonly number[], s: number, x: Operands): number {
+  const row = processRow(raw, s, x);
+  if (x.temperature!.data[s] === 0) return argmax(row.length, (v) => row[v]!);
   const seed = [x.seed!.data[2 * s]!, x.seed!.data[2 * s + 1]!];
   const noise = (v: number) => gumbel(seed, x.position!.data[s]!, x.sample_index!.data[s]!, v);
   return argmax(row.length, (v) => (row[v] === -Infinity ? -Infinity : row[v]! + noise(v)));
@@ -107,9 +114,7 @@ export const sample = defineOp(
         const target = x.target!.data[s]!;
         const state = x.row_state!.data[s]!;
         if (target < 0) {
-          const row = raw.slice();
-          adjust(row, s, x);
-          token.data[s] = draw(row, s, x);
+          token.data[s] = draw(raw, s, x);
           if (state >= 0) x.history!.data[state * vocabulary + token.data[s]!]! += 1;
         } else {
           token.data[s] = target;

@@ -1,0 +1,83 @@
+// All passes in their order: from an architecture's graph to the bytes of a plan, with a text of the graph after each.
+import { InferxError } from "../base/errors.ts";
+import { checkChoice, checkInt } from "../base/options.ts";
+import type { Graph } from "../ir/graph.ts";
+import { operandsOf } from "../ir/links.ts";
+import { printGraph } from "../ir/print.ts";
+import { withSampleProgram } from "../ir/sample-program.ts";
+import { emit } from "./emit.ts";
+import { fold } from "./fold.ts";
+import { fuse } from "./fuse.ts";
+import { lowerQuant } from "./lower-quant.ts";
+import { type Limits, planMemory, printMemory } from "./plan-memory.ts";
+import { availableOps, type KernelChoice, type KernelInfo, selectKernels } from "./select-kernels.ts";
+import { verify } from "./verify.ts";
+
+export interface LowerOptions {
+  /** What the device reported. */
+  kernels: readonly KernelInfo[];
+  limits: Limits;
+  /** Default "f32"; "fast" lets block formats compute in int8 and bf16 weights in bf16. */
+  numerics?: "f32" | "fast";
+  /** Default "kv_f32". "kv_bf16" needs blocks of 32 tokens and even head widths. */
+  cacheType?: "kv_f32" | "kv_bf16";
+  /** Ops that may run on another backend's kernels; default none. */
+  fallbackOps?: readonly string[];
+  /** Most likely tokens whose log-probabilities a step can report; default 20. */
+  topLogprobs?: number;
+  /** The plan runs only where the addon has the same; default 0. */
+  buildId?: number;
+  /** Called with each pass's text as it is done. */
+  dump?: (pass: string, text: string) => void;
+}
+
+export interface Lowered {
+  plan: Uint8Array;
+  /** The text after each pass, by the pass's name, in order. */
+  dumps: ReadonlyMap<string, string>;
+  stats: { nodes: number; weights: number; arenaBytes: number; inputBytes: number; planBytes: number };
+}
+
+/**
+ * Runs the passes.
+ * @throws IX_PLAN, IX_UNSUPPORTED_FORMAT, IX_NO_KERNEL as the passes do; IX_INVALID_ARGUMENT for limits out of range.
+ */
+export function lower(graph: Graph, options: LowerOptions): Lowered {
+  const { kernels, limits, fallbackOps = [], topLogprobs = 20, buildId = 0, dump } = options;
+  const numerics = checkChoice("numerics", options.numerics ?? "f32", ["f32", "fast"]);
+  const cacheType = checkChoice("cacheType", options.cacheType ?? "kv_f32", ["kv_f32", "kv_bf16"]);
+  for (const [name, value] of Object.entries(limits)) checkInt(`limits.${name}`, value, 1, 2 ** 24);
+  checkInt("topLogprobs", topLogprobs, 1, 1024);
+  if (cacheType === "kv_bf16" && (limits.blockTokens !== 32 || graph.groups.some(({ headDim }) => headDim % 2 !== 0))) {
+    throw new InferxError("IX_INVALID_ARGUMENT", "cacheType kv_bf16 needs blocks of 32 tokens and even head widths");
+  }
+  const choice: KernelChoice = { kernels, numerics, cacheType, fallbackOps: new Set(fallbackOps) };
+  const dumps = new Map<string, string>();
+  const record = (pass: string, text: string) => {
+    dumps.set(pass, text);
+    dump?.(pass, text);
+  };
+
+  const passes: readonly (readonly [string, (graph: Graph) => Graph])[] = [
+    ["verify", verify],
+    ["lower-quant", lowerQuant],
+    ["fuse", (g) => verify(fuse(g, availableOps(choice)))],
+    ["select-kernels", (g) => selectKernels(g, choice)],
+    ["fold", (g) => verify(fold(g))],
+  ];
+  let lowered = withSampleProgram(graph, topLogprobs);
+  for (const [name, pass] of passes) {
+    lowered = pass(lowered);
+    record(name, printGraph(lowered));
+  }
+  const memory = planMemory(lowered, limits);
+  record("plan-memory", printMemory(lowered, memory));
+  const plan = emit(lowered, { kernels, memory, limits, cacheType, buildId });
+  const weights = operandsOf(lowered).filter((value) => value.kind === "weight").length;
+  const { arenaBytes, inputBytes } = memory;
+  return {
+    plan,
+    dumps,
+    stats: { nodes: lowered.nodes.length, weights, arenaBytes, inputBytes, planBytes: plan.length },
+  };
+}

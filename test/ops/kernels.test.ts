@@ -1,0 +1,212 @@
+// Every kernel of the CPU against the reference evaluation, over the table of cases: through passes, plan, packing and executor.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type DType, dtypeBytes, dtypes } from "../../lib/formats/dtypes.ts";
+import { weightColumns } from "../../lib/ir/graph.ts";
+import { native } from "../../lib/native/binding.ts";
+import { decodePlan } from "../../lib/passes/decode.ts";
+import { type LowerOptions, lower } from "../../lib/passes/index.ts";
+import { detectFormat, quantFormats } from "../../lib/quant/index.ts";
+import {
+  blocks,
+  blockTokens,
+  type CaseBuilder,
+  type OpCase,
+  opCase,
+  opCases,
+  referenceOutputs,
+  sizes,
+} from "./cases.ts";
+
+function addon() {
+  try {
+    return native();
+  } catch {
+    return undefined;
+  }
+}
+const binding = addon();
+const title = binding ? "kernels equal the reference" : "kernels equal the reference (SKIPPED: the addon is not built)";
+
+const limits = {
+  maxTokens: sizes.T,
+  maxSequences: sizes.R,
+  maxLogitRows: sizes.S,
+  maxRunning: 3,
+  contextTokens: 64,
+  blockTokens,
+  maxBias: 1,
+};
+
+/** Raw checkpoint bytes by tensor; f32 tensors need none. */
+type Stored = ReadonlyMap<string, { dtype: string; bytes: Uint8Array }>;
+
+let folder = "";
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "inferx-ops-"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+let runs = 0;
+
+/** The case's outputs as the device computes them. */
+async function runOnDevice(
+  c: OpCase,
+  stored: Stored,
+  options: Partial<LowerOptions>,
+): Promise<Map<string, ArrayLike<number>>> {
+  const device = new binding!.Device("cpu", 0, 2, "");
+  const { plan: bytes } = lower(c.graph, { kernels: device.kernels(), limits, ...options });
+  const plan = decodePlan(bytes);
+
+  const file = join(folder, `weights-${runs++}`);
+  const parts: Uint8Array[] = [];
+  let offset = 0;
+  const tensors = [...c.tensors].map(([name, { dims, data }]) => {
+    const { dtype, bytes: raw } = stored.get(name) ?? {
+      dtype: "f32",
+      bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+    };
+    parts.push(raw);
+    offset += raw.length;
+    return { name, dtype, file: 0, offset: offset - raw.length, bytes: raw.length, dims: [...dims] };
+  });
+  writeFileSync(file, Buffer.concat(parts));
+  const weights = new binding!.Weights(device, bytes, tensors, [file], `test/ops ${file}`);
+  await weights.ready();
+  const executor = new binding!.Executor(device, bytes, weights, {
+    blocks: plan.groups.map(() => blocks),
+    checked: true,
+  });
+  try {
+    const inputs = new ArrayBuffer(plan.inputBytes);
+    for (const { name, offset: at } of plan.inputs) {
+      const data = c.inputs.get(name)?.data;
+      if (data) new Uint8Array(inputs).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
+    }
+    const commands = plan.groups.flatMap((_, group) => {
+      const { dims, data } = c.inputs.get(`block_table.${group}`)!;
+      return [...data].flatMap((block, i) => [1, group, Math.floor(i / dims[1]!), i % dims[1]!, block]);
+    });
+    const wanted = plan.outputs.map(({ operand }) => {
+      const rows = operand.dims[0] === "S" ? sizes.S : sizes.T;
+      const count = rows * (operand.dims[1] as number);
+      return operand.type === "f32" ? new Float32Array(count) : new Int32Array(count);
+    });
+    const { T, R, S } = sizes;
+    const list = Int32Array.from(commands);
+    const ticket = executor.submit({
+      dims: [T, R, S],
+      inputs,
+      commands: list,
+      numCommands: list.length,
+      wanted: 2 ** wanted.length - 1,
+    });
+    executor.wait(ticket, wanted);
+    return new Map(plan.outputs.map(({ name }, i) => [name, wanted[i]!]));
+  } finally {
+    executor.close();
+  }
+}
+
+/** Largest error, relative to the largest value of the output. */
+function worstError(actual: ArrayLike<number>, expected: ArrayLike<number>): number {
+  let [error, largest] = [0, 1e-30];
+  for (let i = 0; i < expected.length; i++) {
+    error = Math.max(
+      error,
+      Number.isFinite(actual[i]) ? Math.abs(actual[i]! - expected[i]!) : Number.POSITIVE_INFINITY,
+    );
+    largest = Math.max(largest, Math.abs(expected[i]!));
+  }
+  return error / largest;
+}
+
+async function compare(c: OpCase, stored: Stored, options: Partial<LowerOptions>, tolerance: number): Promise<void> {
+  const actual = await runOnDevice(c, stored, options);
+  for (const [name, { data }] of referenceOutputs(c)) {
+    expect(actual.get(name)!.length).toBe(data.length);
+    expect(worstError(actual.get(name)!, data), name).toBeLessThanOrEqual(tolerance);
+  }
+}
+
+describe.skipIf(!binding)(title, () => {
+  it.each(opCases().map((c) => [c.name, c] as const))("%s", async (_, c) => {
+    await compare(c, new Map(), {}, 2e-5);
+  });
+
+  const cached = opCases().filter(({ graph }) => graph.groups.length > 0);
+  it.each(cached.map((c) => [c.name, c] as const))("%s, cache in bf16", async (_, c) => {
+    await compare(c, new Map(), { cacheType: "kv_bf16" }, 1e-2);
+  });
+});
+
+/** Where blocks of a format have half-precision scales. */
+const scales: Record<string, readonly number[]> = {
+  q8_0: [0],
+  q4_0: [0],
+  q4_1: [0, 2],
+  q5_0: [0],
+  q5_1: [0, 2],
+  q4_k: [0, 2],
+  q5_k: [0, 2],
+  q6_k: [208],
+};
+
+/** A weight of random blocks, its bytes added to `stored`. */
+function randomWeight(
+  c: CaseBuilder,
+  stored: Map<string, { dtype: string; bytes: Uint8Array }>,
+  dtype: DType,
+  shape: number[],
+) {
+  const bytes = c.bytes(
+    dtypeBytes(
+      dtype,
+      shape.reduce((a, b) => a * b),
+    ),
+  );
+  const { blockBytes } = dtypes[dtype];
+  const view = new DataView(bytes.buffer);
+  for (let at = 0; at < bytes.length; at += blockBytes) {
+    for (const scale of scales[dtype] ?? []) view.setUint16(at + scale, 0x1800 + (bytes[at + scale]! << 2), true); // 0.002 … 0.004
+    if (dtype === "bf16" || dtype === "f16")
+      view.setUint16(at, (dtype === "bf16" ? 0x3f00 : 0x3400) + bytes[at]! + ((bytes[at + 1]! & 1) << 15), true);
+    if (dtype === "f32") view.setFloat32(at, bytes[at]! / 128 - 1, true);
+  }
+  const weight = c.stored(dtype, shape, detectFormat(dtype)!.dequantize(bytes));
+  stored.set(weight.name, { dtype, bytes });
+  return weight;
+}
+
+const matrixOps: Record<
+  string,
+  (c: CaseBuilder, weight: (...shape: number[]) => ReturnType<CaseBuilder["weight"]>) => ReturnType<CaseBuilder["rows"]>
+> = {
+  embed: (c, weight) => c.g.embed(c.g.tokens, weight(45, 512)),
+  linear: (c, weight) => c.g.linear(c.rows(768), weight(101, 768), c.weight(101)),
+  moe_linear: (c, weight) => c.g.moeLinear(c.rows(256), c.ints(3, -1, 4), weight(5, 37, 256)),
+};
+
+describe.skipIf(!binding)(`${title}: formats`, () => {
+  const combinations = quantFormats.flatMap(({ dtype, fastNumerics }) =>
+    Object.keys(matrixOps).flatMap((op) => {
+      const exact = [dtype, op, "f32", 2e-5] as const;
+      // int8 activations have 7 bits, bf16 ones 8
+      return fastNumerics === "f32" || op === "embed" ? [exact] : [exact, [dtype, op, "fast", 2e-2] as const];
+    }),
+  );
+  it.each(combinations)("%s %s, numerics %s", async (dtype, op, numerics, tolerance) => {
+    const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
+    const c = opCase(op, dtype, (builder) =>
+      matrixOps[op]!(builder, (...shape) => randomWeight(builder, stored, dtype, shape)),
+    );
+    const [weight] = c.graph.nodes.flatMap(({ operands }) =>
+      operands.filter((v) => v?.kind === "weight" && stored.has(v.name)),
+    );
+    expect(weightColumns(weight!.shape as number[]) % detectFormat(dtype)!.blockColumns).toBe(0);
+    await compare(c, stored, { numerics }, tolerance);
+  });
+});
