@@ -7,14 +7,14 @@ const cache = new KVCache({ bytes: 8 * 2 ** 20 });
 const scheduler = new Scheduler(model, { cache, policy: "priority" });
 scheduler.on("finish", (id) => console.log(`request ${id} has finished`));
 
-// A shared beginning is computed once and kept until it is released.
+// A shared beginning is computed once and kept until it is released; whole blocks of 32 tokens are shared.
 const beginning =
-  "Dear Opal,\n\nI hope that you are well and that the weather in Porto is good. Do you still have the telescope? ";
+  "Dear Opal,\n\nI hope that you are well and that the weather in Porto is good. Do you still have the telescope that I gave you? My uncle has started to learn swimming. ";
 const pinned = await cache.pin(beginning);
 console.log(`${pinned.tokens} tokens pinned`);
 
 const options = { temperature: 0, maxTokens: 16 };
-const first = scheduler.add({ prompt: `${beginning}My uncle`, ...options, priority: 1 });
+const first = scheduler.add({ prompt: `${beginning}The whole house`, ...options, priority: 1 });
 const urgent = scheduler.add({ prompt: `${beginning}Could you`, ...options, priority: 0 }); // lower runs first
 
 // A fork goes on from where a generation stands; both share the blocks behind them.

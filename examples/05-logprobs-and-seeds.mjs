@@ -14,11 +14,11 @@ for (const { topLogprobs } of tokens) {
 }
 
 // How well the model expects a text: perplexity from the prompt's log-probabilities.
-for (const text of ["Cut the onion and put it in the pan.", "Pan the in it put and onion the cut."]) {
+for (const text of ["Dear Opal,\n\nI hope that you are well.", "Opal that hope,\n\nwell Dear I are you."]) {
   const { promptLogprobs } = await model.generate(text, { promptLogprobs: 0, maxTokens: 1 });
   const known = promptLogprobs.map(({ logprob }) => logprob).filter((logprob) => logprob !== null);
   const mean = known.reduce((sum, logprob) => sum + logprob, 0) / known.length;
-  console.log(`perplexity ${Math.exp(-mean).toFixed(1)}: ${text}`);
+  console.log(`perplexity ${Math.exp(-mean).toFixed(1)}: ${JSON.stringify(text)}`);
 }
 
 // The same seed gives the same text, whatever else runs at the same time.

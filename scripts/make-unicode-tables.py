@@ -116,6 +116,8 @@ def main():
         parts.append(array(f"kScript{name}", boundaries(regex_set(rf"\p{{{name}}}"))))
     parts.append(array("kWhiteSpace", boundaries(regex_set(r"\s"))))
     parts.append(array("kWord", boundaries(regex_set(r"\w"))))
+    cut = set(split_set(pre_tokenizers.Whitespace()))
+    parts.append(array("kRustWord", boundaries([c for c in CODES if c not in cut])))
 
     bert_clean = map_each(normalizers.BertNormalizer(True, False, False, False))
     parts.append(array("kBertSpace", boundaries(sorted([c for c, t in bert_clean.items() if t == " "] + [0x20]))))

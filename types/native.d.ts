@@ -72,6 +72,10 @@ export interface NativeExecutor {
   wait(ticket: number, outputs: (Int32Array | Float32Array | null)[]): number[];
   /** Nanoseconds per op since the start, in the plan's order; turned on by the first call. */
   trace(): number[];
+  /** Keeps the results of op `op` (counted as in `trace`) of the steps from now on; -1: of none. */
+  probe(op: number): void;
+  /** What was kept of the last step, one per result; integers as their bits. */
+  probed(): { rows: number; columns: number; data: Float32Array }[];
   /** Stops between two ops of a running step and frees the device's memory. */
   close(): void;
 }

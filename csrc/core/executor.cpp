@@ -333,6 +333,7 @@ void Executor::run_program(int program, const Staged& step) {
     op.kernel->launch(device_->stream(), &call);
     if (tracing) trace_[first + i].fetch_add(uint64_t(platform::now_ns() - start), std::memory_order_relaxed);
     if (options_.checked) check_results(op);
+    if (int(first + i) == probe_op_) keep_probe(op);
   }
 }
 
@@ -350,18 +351,31 @@ void Executor::check_results(const Op& op) const {
   }
 }
 
+// Rows without their padding, on the host.
+Executor::Probe Executor::read_rows(const ix_tensor& tensor, uint32_t rows) const {
+  const size_t row_bytes = size_t(tensor.dims[1]) * 4;
+  Probe out{rows, uint32_t(tensor.dims[1]), std::vector<uint8_t>(rows * row_bytes)};
+  for (size_t r = 0; r < rows; r++) {
+    ix_error error{};
+    const char* row = static_cast<const char*>(tensor.data) + r * size_t(tensor.stride) * 4;
+    if (device_->backend().download(device_->handle(), out.data.data() + r * row_bytes, row, row_bytes, &error) != 0) raise(error);
+  }
+  return out;
+}
+
+void Executor::keep_probe(const Op& op) {
+  device_->synchronize();
+  probed_.clear();
+  for (size_t k = op.step->num_inputs; k < op.operands.size(); k++)
+    if (op.step->operands[k].space == Space::arena) probed_.push_back(read_rows(op.operands[k], uint32_t(op.operands[k].dims[0])));
+}
+
 void Executor::keep_outputs(Staged& step) {
   for (size_t i = 0; i < plan_->outputs.size(); i++) {
     if (!(step.wanted >> i & 1)) continue;
-    const ix_tensor t = resolve(plan_->outputs[i].value);
     const PlanOperand& value = plan_->outputs[i].value;
-    const size_t rows = value.dims[0] < 0 ? step.dims[-1 - value.dims[0]] : size_t(t.dims[0]);
-    const size_t row_bytes = size_t(t.dims[1]) * 4;
-    step.outputs[i].resize(rows * row_bytes);
-    for (size_t r = 0; r < rows; r++) {
-      ix_error error{};
-      if (device_->backend().download(device_->handle(), step.outputs[i].data() + r * row_bytes, static_cast<char*>(t.data) + r * size_t(t.stride) * 4, row_bytes, &error) != 0) raise(error);
-    }
+    const ix_tensor t = resolve(value);
+    step.outputs[i] = read_rows(t, value.dims[0] < 0 ? step.dims[-1 - value.dims[0]] : uint32_t(t.dims[0])).data;
   }
 }
 

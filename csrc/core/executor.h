@@ -60,6 +60,10 @@ class Executor {
 
   const Plan& plan() const { return *plan_; }
   uint64_t memory_bytes() const;
+  // Keeps the results of one op (counted as in trace()) of the steps from now on; -1: of none. For finding differences.
+  struct Probe { uint32_t rows, columns; std::vector<uint8_t> data; };
+  void set_probe(int op) { probe_op_ = op; }
+  const std::vector<Probe>& probed() const { return probed_; }  // of the last step that has been waited for
   // Nanoseconds per op since the start, forward's ops and then sample's; empty unless tracing is on.
   void set_trace(bool on) { tracing_ = on; }
   std::vector<uint64_t> trace() const;
@@ -95,6 +99,8 @@ class Executor {
   void stage_bias(const Staged& step);
   void run_program(int program, const Staged& step);
   void check_results(const Op& op) const;
+  void keep_probe(const Op& op);
+  Probe read_rows(const ix_tensor& tensor, uint32_t rows) const;
   void keep_outputs(Staged& step);
   void feed_back(const Staged& step);
   int32_t* input_i32(int index) const { return reinterpret_cast<int32_t*>(inputs_.data() + plan_->inputs[index].offset); }
@@ -113,6 +119,8 @@ class Executor {
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> tracing_{false};
+  std::atomic<int> probe_op_{-1};
+  std::vector<Probe> probed_;
   std::atomic<const Op*> current_{nullptr};
   std::vector<std::atomic<uint64_t>> trace_;
 

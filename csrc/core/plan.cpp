@@ -171,7 +171,7 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
 }
 
 // Scalars and operands that a signature promises; the executor hands them over as they lie.
-void check_step(const PlanStep& step, const PlanKernel& kernel) {
+void check_step(PlanStep& step, const PlanKernel& kernel) {
   const size_t open = kernel.signature.find('('), close = kernel.signature.find(')');
   require(open != std::string_view::npos && close != std::string_view::npos && open < close, "a kernel's signature");
   size_t operands = 0, scalars = 0;
@@ -185,6 +185,7 @@ void check_step(const PlanStep& step, const PlanKernel& kernel) {
   }
   require(step.attrs.size() == scalars, "number of a step's scalars");
   require(step.operands.size() >= operands, "number of a step's operands");
+  step.num_inputs = operands;
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ struct PlanStep {
   std::string_view name;
   uint32_t kernel = 0;
   std::vector<PlanOperand> operands;  // inputs, then outputs
+  size_t num_inputs = 0;
   std::vector<ix_attr> attrs;
 };
 

@@ -60,6 +60,8 @@ class ExecutorClass : public Napi::ObjectWrap<ExecutorClass> {
   Napi::Value submit(const Napi::CallbackInfo& info);
   Napi::Value wait(const Napi::CallbackInfo& info);
   Napi::Value trace(const Napi::CallbackInfo& info);
+  void probe(const Napi::CallbackInfo& info);
+  Napi::Value probed(const Napi::CallbackInfo& info);
   void close(const Napi::CallbackInfo& info);
   Executor& executor() const;
   std::unique_ptr<Executor> executor_;

@@ -73,6 +73,26 @@ Napi::Value ExecutorClass::trace(const Napi::CallbackInfo& info) {
   });
 }
 
+void ExecutorClass::probe(const Napi::CallbackInfo& info) {
+  guarded(info.Env(), [&] { executor().set_probe(info[0].As<Napi::Number>().Int32Value()); });
+}
+
+Napi::Value ExecutorClass::probed(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    Napi::Array out = Napi::Array::New(info.Env());
+    for (const Executor::Probe& probe : executor().probed()) {
+      Napi::Object o = Napi::Object::New(info.Env());
+      o["rows"] = probe.rows;
+      o["columns"] = probe.columns;
+      Napi::Float32Array data = Napi::Float32Array::New(info.Env(), probe.data.size() / 4);
+      if (!probe.data.empty()) std::memcpy(data.Data(), probe.data.data(), probe.data.size());
+      o["data"] = data;
+      out[out.Length()] = o;
+    }
+    return out;
+  });
+}
+
 void ExecutorClass::close(const Napi::CallbackInfo&) { executor_.reset(); }
 
 Napi::Function ExecutorClass::define(Napi::Env env) {
@@ -81,6 +101,8 @@ Napi::Function ExecutorClass::define(Napi::Env env) {
     InstanceMethod<&ExecutorClass::submit>("submit"),
     InstanceMethod<&ExecutorClass::wait>("wait"),
     InstanceMethod<&ExecutorClass::trace>("trace"),
+    InstanceMethod<&ExecutorClass::probe>("probe"),
+    InstanceMethod<&ExecutorClass::probed>("probed"),
     InstanceMethod<&ExecutorClass::close>("close"),
   });
 }

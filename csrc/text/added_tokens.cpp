@@ -60,7 +60,7 @@ void AddedTokens::cut(std::string_view text, bool normalized, const std::vector<
     at = end;
     while (range != plain.end() && range->end <= start) ++range;
     if (control_[index] && range != plain.end() && range->start < end) continue;
-    if (token.single_word && ((start > 0 && has(previous_code(text, start), kWordBit)) || (end < text.size() && has(end, kWordBit)))) {
+    if (token.single_word && ((start > 0 && has(previous_code(text, start), kRustWordBit)) || (end < text.size() && has(end, kRustWordBit)))) {
       continue;
     }
     if (token.lstrip) {

@@ -33,10 +33,10 @@ struct NormalTables {
     }
     const uint8_t all = 15, composing = bit(NormalForm::kNfc) | bit(NormalForm::kNfkc);
     changing.resize(0x110000);
-    for (const auto& [code, entry] : compatible) changing[code] |= bit(NormalForm::kNfkc) | bit(NormalForm::kNfkd);
     for (const auto& [code, entry] : canonical) changing[code] |= all;
     for (const auto& [pair, code] : composed) changing[code] &= ~composing;
     for (const auto& [pair, code] : composed) changing[pair & 0xFFFFFFFF] |= composing;
+    for (const auto& [code, entry] : compatible) changing[code] |= bit(NormalForm::kNfkc) | bit(NormalForm::kNfkd);
     for (const auto& [code, value] : combining) changing[code] |= all;
     for (uint32_t i = 0; i < kVowelCount; ++i) changing[kVowelFirst + i] |= composing;
     for (uint32_t i = 1; i < kTrailCount; ++i) changing[kTrailFirst + i] |= composing;

@@ -19,7 +19,7 @@ PretokenizeStep cut_step(SplitBehavior behavior, bool invert, CutText cut) {
       cut(piece.text, pieces.cuts);
       apply_behavior(behavior, invert, pieces.cuts);
       for (const Cut& c : pieces.cuts) {
-        pieces.next.push_back({piece.text.substr(c.start, c.end - c.start), piece.at_start && c.start == 0});
+        if (c.end > c.start) pieces.next.push_back({piece.text.substr(c.start, c.end - c.start), piece.at_start && c.start == 0});
       }
     }
     pieces.list.swap(pieces.next);
@@ -43,6 +43,21 @@ PretokenizeStep character_step(SplitBehavior behavior, Predicate is) {
 
 auto has_bit(uint8_t bit) {
   return [bit](uint32_t code) { return UnicodeTable::get().has(code, bit); };
+}
+
+// \w+|[^\w\s]+ with the letters of Rust's regular expressions.
+void cut_words(std::string_view text, std::vector<Cut>& cuts) {
+  int previous = -1;
+  for_each_code(text, [&](uint32_t code, size_t at, uint32_t length) {
+    const uint8_t bits = UnicodeTable::get()[code].bits;
+    const int kind = (bits & kRustWordBit) != 0 ? 2 : (bits & kSpaceBit) != 0 ? 0 : 1;
+    if (kind == previous) {
+      cuts.back().end = at + length;
+    } else {
+      cuts.push_back({at, at + length, kind != 0});
+    }
+    previous = kind;
+  });
 }
 
 // change(text, at_start) may replace the text of each piece.
@@ -101,7 +116,7 @@ void add_steps(JsonValue spec, std::vector<PretokenizeStep>& steps, bool* byte_l
   } else if (type == "Punctuation") {
     steps.push_back(character_step(behavior_of(spec.string_or("behavior", "Isolated")), has_bit(kBertPunctuationBit)));
   } else if (type == "Whitespace") {
-    steps.push_back(split_step(SplitPattern::regex(R"(\w+|[^\w\s]+)"), SplitBehavior::kRemoved, true));
+    steps.push_back(cut_step(SplitBehavior::kRemoved, true, cut_words));
   } else if (type == "WhitespaceSplit") {
     steps.push_back(character_step(SplitBehavior::kRemoved, has_bit(kSpaceBit)));
   } else if (type == "CharDelimiterSplit") {

@@ -26,7 +26,7 @@ RegexSearch::RegexSearch(const Regex& regex, std::string_view text)
 bool RegexSearch::next(size_t from, size_t* start, size_t* end) {
   for (size_t at = from; at <= text_.size();) {
     if (at < text_.size() && !regex_.first_bytes_[static_cast<uint8_t>(text_[at])]) {
-      ++at;  // continuation bytes are never first bytes of a match
+      ++at;
       continue;
     }
     const size_t found = run(0, at);

@@ -443,12 +443,12 @@ class RegexCompiler {
         case Regex::Op::kSet: {
           const Bounds& bounds = out_.sets_[s.a].bounds;
           for (size_t i = 0; i + 1 < bounds.size(); i += 2) {
-            for (int byte = lead_byte(bounds[i]); byte <= lead_byte(bounds[i + 1] - 1); ++byte) out_.first_bytes_[byte] = true;
+            for (int byte = lead_byte(bounds[i]); byte <= lead_byte(bounds[i + 1] - 1); ++byte) mark(byte);
           }
           return;
         }
         case Regex::Op::kMatch:  // an empty match can be anywhere
-          std::fill(std::begin(out_.first_bytes_), std::end(out_.first_bytes_), true);
+          for (int byte = 0; byte < 256; ++byte) mark(byte);
           return;
         case Regex::Op::kSplit:
           first_bytes(s.b, seen);
@@ -467,6 +467,9 @@ class RegexCompiler {
           ++step;
       }
     }
+  }
+  void mark(int byte) {  // continuation bytes begin nothing
+    if ((byte & 0xC0) != 0x80) out_.first_bytes_[byte] = true;
   }
   static int lead_byte(uint32_t code) {
     std::string text;

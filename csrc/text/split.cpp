@@ -26,7 +26,7 @@ void SplitPattern::cut(std::string_view text, std::vector<Cut>& cuts) const {
   size_t done = 0;  // everything before is in `cuts`
   const auto add = [&](size_t start, size_t end) {
     if (start > done) cuts.push_back({done, start, false});
-    if (end > start) cuts.push_back({start, end, true});
+    cuts.push_back({start, end, true});
     done = end;
   };
   if (published_ != nullptr) {
@@ -41,10 +41,12 @@ void SplitPattern::cut(std::string_view text, std::vector<Cut>& cuts) const {
     }
   } else if (regex_ != nullptr) {
     RegexSearch search(*regex_, text);
-    size_t start, end;
+    size_t start, end, last_end = std::string_view::npos;
     for (size_t at = 0; at < text.size() && search.next(at, &start, &end);) {
-      if (end > start) add(start, end);
-      at = end > start ? end : start < text.size() ? start + decode_utf8(text, start).length : text.size();
+      if (start == end && start == text.size()) break;
+      if (end > start || start != last_end) add(start, end);  // an empty match cuts, but not right after another
+      at = end > start ? end : start + decode_utf8(text, start).length;
+      last_end = end;
     }
   } else {
     for (size_t at; (at = text.find(literal_, done)) != std::string_view::npos;) add(at, at + literal_.size());

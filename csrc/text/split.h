@@ -11,7 +11,7 @@
 
 namespace ix {
 
-// A stretch of the text between two cuts. All cuts of a text cover it without gaps.
+// A stretch of the text between two cuts. All cuts of a text cover it without gaps; matches may be empty.
 struct Cut {
   size_t start, end;
   bool match;

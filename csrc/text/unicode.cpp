@@ -69,6 +69,7 @@ UnicodeTable::UnicodeTable() {
   };
   mark(kWhiteSpace, std::size(kWhiteSpace), kSpaceBit);
   mark(kWord, std::size(kWord), kWordBit);
+  mark(kRustWord, std::size(kRustWord), kRustWordBit);
   mark(kBertPunctuation, std::size(kBertPunctuation), kBertPunctuationBit);
   mark(kNumeric, std::size(kNumeric), kNumericBit);
   std::map<std::string, uint16_t> seen;

@@ -18,8 +18,8 @@ constexpr CategoryMask mask_of(Category c) { return 1u << static_cast<int>(c); }
 constexpr CategoryMask kLetter = 0x1F, kMark = 0x7 << 5, kNumber = 0x7 << 8, kPunctuation = 0x7F << 11, kSymbol = 0xF << 18,
                        kSeparator = 0x7 << 22, kOther = 0x1F << 25;
 
-// Bits of a code point beside its category.
-enum : uint8_t { kSpaceBit = 1, kWordBit = 2, kBertPunctuationBit = 4, kNumericBit = 8 };
+// Bits of a code point beside its category. Words: of the regular expressions of Split patterns, and of Rust's.
+enum : uint8_t { kSpaceBit = 1, kWordBit = 2, kBertPunctuationBit = 4, kNumericBit = 8, kRustWordBit = 16 };
 
 struct CodeProperties {
   uint8_t category;

@@ -36,6 +36,8 @@ export interface CacheGroupDeclaration {
 }
 
 export interface CompiledModel {
+  /** After the passes; what `interpret` runs to check the plan. */
+  graph: Graph;
   plan: Uint8Array;
   /** The text after each pass, by name. */
   dumps: ReadonlyMap<string, string>;
@@ -94,6 +96,7 @@ export function compileModel(checkpoint: Checkpoint, options: CompileOptions): C
   const logits = graph.outputs.get("logits");
   if (!logits) throw new InferxError("IX_UNSUPPORTED_ARCHITECTURE", `${checkpoint.architecture} gives no logits`);
   return {
+    graph: lowered.graph,
     plan: lowered.plan,
     dumps: lowered.dumps,
     maxStepTokens,

@@ -12,6 +12,7 @@ import { type Architecture, type Checkpoint, type ModelSource, openModelSource }
 import { cudaLibrary, native } from "../native/binding.ts";
 import type { PolicyName } from "../sched/policies/index.ts";
 import type { EngineConfig } from "./parts.ts";
+import { planDifferences, type StepDifference } from "./plan-difference.ts";
 import { PromptEncoder } from "./prompt-encoder.ts";
 import { type CacheSize, checkFits, numBlocks } from "./sizing.ts";
 import { TokenTable } from "./token-table.ts";
@@ -90,6 +91,7 @@ export class PreparedModel {
   readonly checkpoint: Checkpoint;
   readonly text: PromptEncoder;
   readonly tokens: TokenTable;
+  readonly #binding: NativeBinding;
   readonly #path: string;
   readonly #device: NativeDevice;
   readonly #deviceInfo: NativeDeviceInfo;
@@ -108,6 +110,7 @@ export class PreparedModel {
     opened: { device: NativeDevice; info: NativeDeviceInfo; library: string },
     options: PrepareOptions,
   ) {
+    this.#binding = binding;
     this.#path = path;
     const { checkpoint } = source;
     this.checkpoint = checkpoint;
@@ -159,6 +162,13 @@ export class PreparedModel {
       panelRows: this.#device.layouts()[0]?.panelRows ?? 1,
     });
     return this.#compiled;
+  }
+
+  /** What each step of a prompt's forward makes, beside the reference interpreter. */
+  async *differences(prompt: string | readonly number[]): AsyncGenerator<StepDifference> {
+    const tokens = Array.from(await this.text.encode(prompt, {}));
+    const compiled = this.compiled(tokens.length, 1);
+    yield* planDifferences(this.#binding, this.checkpoint, compiled, this.#contextLength, tokens);
   }
 
   #maxStepTokens(value = this.#options.maxStepTokens): number {

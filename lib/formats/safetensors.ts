@@ -92,6 +92,8 @@ function parseHeader(reader: BoundedReader, file: number): Map<string, Safetenso
   if (headerBytes > Math.min(maxHeaderBytes, sizeBytes - 8)) {
     refuse(`a header of ${headerBytes} bytes in a file of ${sizeBytes}`, 0, { headerBytes });
   }
+  // The format wants the object to begin at once; looked at before the rest is read.
+  if (headerBytes < 2 || reader.readAt(8, 1)[0] !== 0x7b) refuse("the header does not begin with {", 8);
   const dataStart = 8 + headerBytes;
   const header = parseHeaderJson(reader.readAt(8, headerBytes), refuse);
   const tensors = new Map<string, SafetensorsTensor>();
@@ -124,8 +126,6 @@ function parseHeader(reader: BoundedReader, file: number): Map<string, Safetenso
 }
 
 function parseHeaderJson(bytes: Buffer, refuse: (what: string, offset: number) => never): Record<string, unknown> {
-  // The format wants the object to begin at once; JSON.parse alone would take leading blanks.
-  if (bytes[0] !== 0x7b) refuse("the header does not begin with {", 8);
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (error) {

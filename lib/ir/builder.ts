@@ -17,7 +17,7 @@ import type {
 } from "./graph.ts";
 import { GraphState } from "./graph-state.ts";
 import { activations } from "./ops/act.ts";
-import { concatRows, mapSources, sliceRows, stack } from "./weights.ts";
+import { WeightScope } from "./weight-scope.ts";
 
 export type Activation = "silu" | "gelu" | "gelu_tanh" | "relu" | "quick_gelu" | "sigmoid" | "tanh";
 
@@ -61,17 +61,13 @@ const inputShapes = {
   seq_row: ["R"],
 } as const satisfies Record<string, readonly Dim[]>;
 
-export class Builder {
-  /** Put before the names of weights and nodes: "model.layers.3". */
-  readonly prefix: string;
+export class Builder extends WeightScope {
   /** Number of the layer within `layers`; 0 outside. */
   readonly index: number;
-  readonly #state: GraphState;
 
   /** `createBuilder` makes the first one. */
   constructor(state: GraphState, prefix: string, index: number) {
-    this.#state = state;
-    this.prefix = prefix;
+    super(state, prefix);
     this.index = index;
   }
 
@@ -79,7 +75,7 @@ export class Builder {
 
   /** A builder whose weight names begin with `<this prefix>.<name>`. */
   scope(name: string, index = 0): Builder {
-    return new Builder(this.#state, this.#path(name), index);
+    return new Builder(this.state, this.path(name), index);
   }
 
   /** One builder per layer, prefixes `<prefix>.0`, `<prefix>.1`, ... */
@@ -89,129 +85,57 @@ export class Builder {
 
   /** A value that the engine can read after the step: "logits" f32 [S, V], "hidden" f32 [S, D], ... */
   output(name: string, value: Value): Value {
-    this.#state.outputs.set(name, value);
+    this.state.outputs.set(name, value);
     return value;
   }
 
   /** The graph so far. */
   finish(): Graph {
-    return this.#state.finish();
+    return this.state.finish();
   }
 
   // ---- inputs of every graph
 
   /** i32 [T] token ids. */
   get tokens(): InputValue {
-    return this.#state.input("tokens");
+    return this.state.input("tokens");
   }
   /** i32 [T] absolute positions. */
   get positions(): InputValue {
-    return this.#state.input("positions");
+    return this.state.input("positions");
   }
   /** i32 [T] row of inv_freq that a token's rotation uses (longrope); zeros otherwise. */
   get ropeRow(): InputValue {
-    return this.#state.input("rope_row");
+    return this.state.input("rope_row");
   }
   /** i32 [S] rows of the step that get logits. */
   get rowIndex(): InputValue {
-    return this.#state.input("row_index");
+    return this.state.input("row_index");
   }
 
   /** A further input that the host stages at each step. */
   input(name: string, dtype: DataType, shape: readonly Dim[]): InputValue {
-    return this.#state.addInput(name, dtype, shape);
-  }
-
-  // ---- weights
-
-  /** Does the checkpoint have this tensor, as named or with ".weight" after the name? */
-  has(name: string): boolean {
-    return this.#find(name) !== undefined;
-  }
-
-  /**
-   * The tensor `<prefix>.<name>.weight`, or `<prefix>.<name>` where that exists (so biases are `weight("q_proj.bias")`).
-   * @throws IX_MODEL_FORMAT when the checkpoint has neither.
-   */
-  weight(name: string): WeightValue {
-    const found = this.weightOptional(name);
-    if (!found) throw new InferxError("IX_MODEL_FORMAT", `the checkpoint has no tensor "${this.#path(name)}.weight"`);
-    return found;
-  }
-
-  /** For a tied head: `g.weightOptional("lm_head") ?? g.weight("model.embed_tokens")`; the same tensor is the same value. */
-  weightOptional(name: string): WeightValue | undefined {
-    const found = this.#find(name);
-    return found === undefined ? undefined : this.#state.weight(found);
-  }
-
-  /** The tensor `<prefix>.<name>.bias`. */
-  biasOptional(name: string): WeightValue | undefined {
-    return this.weightOptional(`${name}.bias`);
-  }
-
-  /** A matrix stored [in, out] (gpt2's Conv1D) as [out, in]. */
-  transposed(name: string): WeightValue {
-    const w = this.weight(name);
-    const [rows, columns] = w.shape;
-    if (w.shape.length !== 2)
-      throw new InferxError("IX_MODEL_CONFIG", `${w.name} has rank ${w.shape.length}, a matrix is needed`);
-    return { ...w, shape: [columns!, rows!], sources: [{ ...w.sources[0]!, rowCount: columns!, transposed: true }] };
-  }
-
-  /**
-   * The stacked matrices [E, N, K] of `<name>.<e>.<part>.weight`, e < count; of several parts each expert has the parts' rows in
-   * order: `experts("mlp.experts", 8, ["gate_proj", "up_proj"])` is [8, 2F, K], ready for `gatedAct` with groups = experts per token.
-   */
-  experts(name: string, count: number, parts: readonly string[]): WeightValue {
-    const each = Array.from({ length: count }, (_, e) =>
-      parts.length === 1
-        ? this.weight(`${name}.${e}.${parts[0]}`)
-        : concatRows(
-            parts.map((part) => this.weight(`${name}.${e}.${part}`)),
-            `${this.#path(name)}.${e}`,
-          ),
-    );
-    return stack(each, `${this.#path(name)}.${parts.join("+")}`);
-  }
-
-  concatRows(weights: readonly WeightValue[]): WeightValue {
-    return concatRows(weights, weights.map((w) => w.name).join("+"));
-  }
-
-  /** Rows `start` … `start + count - 1`, or elements of a vector. */
-  sliceRows(weight: WeightValue, start: number, count: number): WeightValue {
-    return sliceRows(weight, start, count);
-  }
-
-  /** 1 + w, for norms that are stored as the difference to 1. */
-  addOne(weight: WeightValue): WeightValue {
-    return mapSources(weight, (s) => ({ ...s, addOne: !this.#state.hasOneAdded(s.tensor) }));
-  }
-
-  /** A weight times a number, at load. */
-  scaleWeight(weight: WeightValue, factor: number): WeightValue {
-    return mapSources(weight, (s) => ({ ...s, scale: s.scale * factor }));
+    return this.state.addInput(name, dtype, shape);
   }
 
   // ---- caches
 
   /** Declares a group of cache layers and gives each layer's cache in its first state; hand one to each layer's `kvWrite`. */
   cacheGroup(options: CacheOptions): CacheValue[] {
-    return this.#state.cacheGroup(options);
+    return this.state.cacheGroup(options);
   }
 
   /** Stores k and v [T, KV heads * head width]; `attention` must be given the result. */
   kvWrite(cache: CacheValue, k: Value, v: Value): CacheValue {
-    const slots = this.#state.groups[cache.group]!.slots;
+    const slots = this.state.groups[cache.group]!.slots;
     return this.op("kv_write", [cache, k, v, slots])[0] as CacheValue;
   }
 
   /** q [T, heads * head width] over the cache, which holds this step's tokens already. */
   attention(q: Value, cache: CacheValue, options: AttentionOptions): Value {
     const { heads, scale, window, softcap = 0, sinks } = options;
-    const group = this.#state.groups[cache.group]!;
-    const sequences = ["seq_start", "seq_context", "seq_row"].map((name) => this.#state.input(name));
+    const group = this.state.groups[cache.group]!;
+    const sequences = ["seq_start", "seq_context", "seq_row"].map((name) => this.state.input(name));
     const attrs = { heads, scale, window: window ?? group.window, softcap };
     return this.op("attention", [q, cache, ...sequences, group.blockTable, sinks], attrs)[0]!;
   }
@@ -220,7 +144,7 @@ export class Builder {
 
   /** A small table of numbers that the plan carries. */
   constant(name: string, shape: readonly number[], data: ArrayLike<number>): Value {
-    return { kind: "constant", name: this.#path(name), dtype: "f32", shape, data: Float32Array.from(data) };
+    return { kind: "constant", name: this.path(name), dtype: "f32", shape, data: Float32Array.from(data) };
   }
 
   /** Rows of `w` [V, D]; ids i32 [T]. */
@@ -352,19 +276,10 @@ export class Builder {
     op: string,
     operands: Node["operands"],
     attrs: Node["attrs"] = {},
-    name = this.#path(op),
+    name = this.path(op),
     program: Program = "forward",
   ): Value[] {
-    return this.#state.append({ op, operands, attrs, name, program });
-  }
-
-  #path(name: string): string {
-    return this.prefix === "" ? name : `${this.prefix}.${name}`;
-  }
-
-  #find(name: string): string | undefined {
-    const path = this.#path(name);
-    return [`${path}.weight`, path].find((candidate) => this.#state.checkpoint.has(candidate));
+    return this.state.append({ op, operands, attrs, name, program });
   }
 }
 

@@ -39,7 +39,9 @@ export function links(graph: Graph): Links {
 
 /** The values that a graph's nodes read, each once, in the order of first use. */
 export function operandsOf(graph: Graph): Value[] {
-  return [...new Set(graph.nodes.flatMap((node) => node.operands.filter((value) => value !== undefined)))];
+  const values = new Set<Value>();
+  for (const node of graph.nodes) for (const value of node.operands) if (value) values.add(value);
+  return [...values];
 }
 
 /** The graph with values exchanged in operands and outputs. */

@@ -25,11 +25,11 @@ const rowInputs: readonly (readonly [string, DataType])[] = [
 
 /**
  * The graph with the outputs "token" i32 [S,1], "token_logprob" f32 [S,1], "top_tokens" i32 [S,top] and "top_logprobs" f32 [S,top].
- * A graph without the output "logits" (embeddings only) stays as it is.
+ * A graph without the output "logits" (embeddings only), or that has the program already, stays as it is.
  */
 export function withSampleProgram(graph: Graph, topLogprobs: number): Graph {
   const logits = graph.outputs.get("logits");
-  if (!logits) return graph;
+  if (!logits || graph.nodes.some(({ program }) => program === "sample")) return graph;
   const vocabulary = logits.shape[1]!;
   if (logits.shape[0] !== "S")
     throw new InferxError("IX_MODEL_CONFIG", `logits are [${logits.shape}], expected [S, vocabulary]`);

@@ -32,6 +32,8 @@ export interface LowerOptions {
 }
 
 export interface Lowered {
+  /** After the last rewrite: its nodes, views aside, are the plan's steps. */
+  graph: Graph;
   plan: Uint8Array;
   /** The text after each pass, by the pass's name, in order. */
   dumps: ReadonlyMap<string, string>;
@@ -76,6 +78,7 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
   const weights = operandsOf(lowered).filter((value) => value.kind === "weight").length;
   const { arenaBytes, inputBytes } = memory;
   return {
+    graph: lowered,
     plan,
     dumps,
     stats: { nodes: lowered.nodes.length, weights, arenaBytes, inputBytes, planBytes: plan.length },

@@ -15,7 +15,9 @@ interface Prompt {
 }
 
 const root = join(import.meta.dirname, "../fixtures/golden");
-const names = readdirSync(root, { withFileTypes: true }).filter((e) => e.isDirectory()).map((e) => e.name);
+const names = readdirSync(root, { withFileTypes: true })
+  .filter((e) => e.isDirectory())
+  .map((e) => e.name);
 
 function relativeError(actual: ArrayLike<number>, wanted: readonly number[]): number {
   let worst = 0;
@@ -34,7 +36,9 @@ function argmax(values: Float32Array): number {
 }
 
 describe.each(names.filter((name) => existsSync(join(root, name, "expected.json.gz"))))("%s", (name) => {
-  const { prompts } = JSON.parse(gunzipSync(readFileSync(join(root, name, "expected.json.gz"))).toString()) as { prompts: Prompt[] };
+  const { prompts } = JSON.parse(gunzipSync(readFileSync(join(root, name, "expected.json.gz"))).toString()) as {
+    prompts: Prompt[];
+  };
 
   test("logits within 1e-4 and the same greedy continuation in f32", async () => {
     const run = await NativeRun.open(join(root, name));

@@ -187,14 +187,14 @@ static size_t packed_bytes(const ix_layout& l, int n, int k) {
   return size_t((n + l.panel_rows - 1) / l.panel_rows) * l.panel_bytes(k);
 }
 
-// `experts` matrices [n, k] of random valid blocks one after the other.
-static Weight random_weight(const ix_layout& layout, int n, int k, int experts = 1) {
+// `experts` matrices [n, k] of random valid blocks one after the other; a `byte` >= 0 stands everywhere but in scales.
+static Weight random_weight(const ix_layout& layout, int n, int k, int experts = 1, int byte = -1) {
   const Source& s = source_of(layout);
   Weight w{n * experts, k, {}, {}};
   const size_t row_bytes = size_t(k) / s.block * s.bytes;
   w.rows.resize(w.n * row_bytes);
   w.plain.resize(size_t(w.n) * k);
-  for (auto& b : w.rows) b = uint8_t(rng());
+  for (auto& b : w.rows) b = uint8_t(byte < 0 ? rng() : byte);
   for (size_t b = 0; b < w.rows.size() / s.bytes; b++) {
     uint8_t* block = &w.rows[b * s.bytes];
     for (int at : s.f16_at) {  // either sign, 2^-11 ... 2^-6, now and then zero or subnormal
@@ -215,10 +215,11 @@ static Weight random_weight(const ix_layout& layout, int n, int k, int experts =
   return w;
 }
 
-// Rows in a wider parent, whose other columns must stay as they are.
+// Rows in a wider parent, whose other columns must stay as they are and count for nothing.
+static const float kGuard = NAN;
 struct Rows {
   Rows(int rows, int cols)
-      : rows(rows), cols(cols), stride((cols + 31) / 32 * 32 + 32), v(size_t(rows) * stride, 1e9f) {}
+      : rows(rows), cols(cols), stride((cols + 31) / 32 * 32 + 32), v(size_t(rows) * stride, kGuard) {}
   int rows, cols, stride;
   std::vector<float> v;
   float* row(int i) { return &v[size_t(i) * stride]; }
@@ -230,7 +231,7 @@ struct Rows {
   bool untouched() {
     for (int r = 0; r < rows; r++)
       for (int c = cols; c < stride; c++)
-        if (row(r)[c] != 1e9f) return false;
+        if (std::memcmp(&row(r)[c], &kGuard, 4)) return false;
     return true;
   }
 };
@@ -395,6 +396,26 @@ static void test_bad_values(const Case& c) {
   }
 }
 
+// The largest values of weights and activations at once: integer sums must not overflow on their way.
+static void test_extremes(const Case& c) {
+  const int n = 33, k = 256, tokens = 13;
+  Threads one(1);
+  for (int byte : {0x00, 0x7f, 0x80, 0xff}) {
+    const Weight w = random_weight(*c.layout, n, k, 1, byte);
+    for (float sign : {1.0f, -1.0f}) {
+      Rows x(tokens, k), y(tokens, n);
+      for (int t = 0; t < tokens; t++) std::fill_n(x.row(t), k, sign);
+      launch(*c.linear, one, {x.tensor(), matrix(w), {}, y.tensor()});
+      for (int r = 0; r < n; r++) {
+        double want = 0, most = 0;
+        for (int i = 0; i < k; i++) want += double(w.plain[r * k + i]) * sign, most += std::abs(w.plain[r * k + i]);
+        const double e = std::abs(want - y.row(tokens - 1)[r]);
+        CHECK(e <= 1e-5 * most, "%s %s, bytes %02x: error %.2e", c.layout->name, c.linear->tags, byte, e);
+      }
+    }
+  }
+}
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
@@ -424,6 +445,7 @@ int main(int argc, char** argv) {
     test_moe(c, 33, b == 1 ? 61 : 2 * b, 5, 3, 40, true);
     test_moe(c, 64, b == 1 ? 61 : 2 * b, 3, 2, 90, false);
     test_bad_values(c);
+    if (b > 1) test_extremes(c);
     std::printf("%-9s %-13s %.4f bytes a weight, %.4f of the file's\n", c.layout->name, c.linear->tags,
                 c.layout->panel_bytes(4096) / (32.0 * 4096), ratio);
   }

@@ -118,11 +118,12 @@ static double number(std::istream& in) {
 static std::vector<double> filtered(const Case& c, const std::vector<double>& scaled) {
   const int n = int(scaled.size());
   std::vector<float> z(scaled.begin(), scaled.end()), tops(n), copy(n);
-  std::vector<double> sums(n), out(n);
+  std::vector<double> out(n);
+  std::vector<ix::cpu::Masses> masses(n);
   std::vector<ix::cpu::Entry> entries(n);
   ix::cpu::block_tops(z.data(), n, tops.data());
   const float top = *std::max_element(z.begin(), z.end());
-  const int kept = ix::cpu::filter(z.data(), n, top, {c.top_k, float(c.top_p), float(c.min_p)}, {tops.data(), copy.data(), sums.data(), entries.data()},
+  const int kept = ix::cpu::filter(z.data(), n, top, {c.top_k, float(c.top_p), float(c.min_p)}, {tops.data(), copy.data(), masses.data(), entries.data()},
                                    [](int chunks, auto body) { for (int i = 0; i < chunks; i++) body(i); });
   double total = 0;
   for (int i = 0; i < kept; i++) total += entries[i].weight;

@@ -4,7 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type DType, dtypeBytes, dtypes } from "../../lib/formats/dtypes.ts";
-import { weightColumns } from "../../lib/ir/graph.ts";
+import { type InputValue, weightColumns } from "../../lib/ir/graph.ts";
+import { interpret } from "../../lib/ir/interpret.ts";
+import type { Tensor } from "../../lib/ir/ops/op.ts";
+import { withSampleProgram } from "../../lib/ir/sample-program.ts";
 import { native } from "../../lib/native/binding.ts";
 import { decodePlan } from "../../lib/passes/decode.ts";
 import { type LowerOptions, lower } from "../../lib/passes/index.ts";
@@ -51,24 +54,17 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 let runs = 0;
 
-/** The case's outputs as the device computes them. */
-async function runOnDevice(
-  c: OpCase,
-  stored: Stored,
-  options: Partial<LowerOptions>,
-): Promise<Map<string, ArrayLike<number>>> {
+/** A case loaded on the device; `step` runs it with its inputs as they are and gives the outputs by name. */
+async function openSession(c: OpCase, stored: Stored, options: Partial<LowerOptions>) {
   const device = new binding!.Device("cpu", 0, 2, "");
   const { plan: bytes } = lower(c.graph, { kernels: device.kernels(), limits, ...options });
   const plan = decodePlan(bytes);
-
   const file = join(folder, `weights-${runs++}`);
   const parts: Uint8Array[] = [];
   let offset = 0;
   const tensors = [...c.tensors].map(([name, { dims, data }]) => {
-    const { dtype, bytes: raw } = stored.get(name) ?? {
-      dtype: "f32",
-      bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
-    };
+    const f32 = { dtype: "f32", bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
+    const { dtype, bytes: raw } = stored.get(name) ?? f32;
     parts.push(raw);
     offset += raw.length;
     return { name, dtype, file: 0, offset: offset - raw.length, bytes: raw.length, dims: [...dims] };
@@ -80,35 +76,34 @@ async function runOnDevice(
     blocks: plan.groups.map(() => blocks),
     checked: true,
   });
-  try {
+
+  const step = (commands: readonly number[]): Map<string, Int32Array | Float32Array> => {
     const inputs = new ArrayBuffer(plan.inputBytes);
     for (const { name, offset: at } of plan.inputs) {
       const data = c.inputs.get(name)?.data;
       if (data) new Uint8Array(inputs).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
     }
-    const commands = plan.groups.flatMap((_, group) => {
+    const tables = plan.groups.flatMap((_, group) => {
       const { dims, data } = c.inputs.get(`block_table.${group}`)!;
       return [...data].flatMap((block, i) => [1, group, Math.floor(i / dims[1]!), i % dims[1]!, block]);
     });
     const wanted = plan.outputs.map(({ operand }) => {
-      const rows = operand.dims[0] === "S" ? sizes.S : sizes.T;
-      const count = rows * (operand.dims[1] as number);
+      const count = (operand.dims[0] === "S" ? sizes.S : sizes.T) * (operand.dims[1] as number);
       return operand.type === "f32" ? new Float32Array(count) : new Int32Array(count);
     });
     const { T, R, S } = sizes;
-    const list = Int32Array.from(commands);
-    const ticket = executor.submit({
-      dims: [T, R, S],
+    const list = Int32Array.from([...tables, ...commands]);
+    const step = {
+      dims: [T, R, S] as [number, number, number],
       inputs,
       commands: list,
       numCommands: list.length,
       wanted: 2 ** wanted.length - 1,
-    });
-    executor.wait(ticket, wanted);
+    };
+    executor.wait(executor.submit(step), wanted);
     return new Map(plan.outputs.map(({ name }, i) => [name, wanted[i]!]));
-  } finally {
-    executor.close();
-  }
+  };
+  return { step, close: () => executor.close() };
 }
 
 /** Largest error, relative to the largest value of the output. */
@@ -125,7 +120,9 @@ function worstError(actual: ArrayLike<number>, expected: ArrayLike<number>): num
 }
 
 async function compare(c: OpCase, stored: Stored, options: Partial<LowerOptions>, tolerance: number): Promise<void> {
-  const actual = await runOnDevice(c, stored, options);
+  const session = await openSession(c, stored, options);
+  const actual = session.step([]);
+  session.close();
   for (const [name, { data }] of referenceOutputs(c)) {
     expect(actual.get(name)!.length).toBe(data.length);
     expect(worstError(actual.get(name)!, data), name).toBeLessThanOrEqual(tolerance);
@@ -208,5 +205,97 @@ describe.skipIf(!binding)(`${title}: formats`, () => {
     );
     expect(weightColumns(weight!.shape as number[]) % detectFormat(dtype)!.blockColumns).toBe(0);
     await compare(c, stored, { numerics }, tolerance);
+  });
+});
+
+describe.skipIf(!binding)(`${title}: sample`, () => {
+  const vocabulary = 509;
+  // greedy with penalties · filters · plain · a given token
+  const rows = {
+    sample_row: Int32Array.of(2, 0, 1, -1),
+    row_state: Int32Array.of(2, 0, -1, -1),
+    sample_index: Int32Array.of(0, 3, 0, 0),
+    target: Int32Array.of(-1, -1, -1, 17),
+    temperature: Float32Array.of(0, 0.8, 1.3, 1),
+    top_k: Int32Array.of(0, 40, 0, 0),
+    top_p: Float32Array.of(1, 0.9, 0.95, 1),
+    min_p: Float32Array.of(0, 0, 0.01, 0),
+    repetition: Float32Array.of(1.3, 1.1, 1, 1),
+    presence: Float32Array.of(0.5, 0, 0, 0),
+    frequency: Float32Array.of(0.25, 0.1, 0, 0),
+    num_logprobs: Int32Array.of(3, 5, -1, 0),
+    mask_row: Int32Array.of(-1, -1, -1, -1),
+    seed: Uint32Array.of(1, 2, 0xffffffff, 7, 5, 0, 9, 9),
+  };
+  const bias: readonly (readonly [token: number, value: number])[] = [
+    [3, 2.5],
+    [500, -1],
+    [3, 0.5],
+  ];
+
+  it("draws the reference's tokens with its log-probabilities, over ten steps", async () => {
+    const c = opCase("sample", "rows", (b) =>
+      b.g.scale(b.g.gather(b.g.embed(b.g.tokens, b.weight(11, vocabulary)), b.g.rowIndex), 4),
+    );
+    const outputs = new Map([["logits", c.graph.outputs.get("out.0")!]]);
+    const forward = { ...c.graph, outputs };
+    const graph = withSampleProgram(forward, 5);
+    const history = { dims: [3, vocabulary], data: new Uint32Array(3 * vocabulary) };
+    const prompt = Array.from({ length: 250 }, (_, i) => 2 * i);
+    const answer = [7, 8, 7];
+    for (const row of [2, 0]) for (const token of prompt) history.data[row * vocabulary + token]! |= 2 ** 31;
+    for (const token of answer) history.data[2 * vocabulary + token]! += 1;
+    const one = (data: Int32Array | Float32Array | Uint32Array, dims = [data.length]) => ({ dims, data });
+    const inputs = new Map<string, Tensor>([...c.inputs, ["history", history]]);
+    for (const [name, data] of Object.entries(rows)) inputs.set(name, one(data, name === "seed" ? [4, 2] : [4]));
+    inputs.set("bias_start", one(Int32Array.of(0, 0, bias.length, bias.length, bias.length)));
+    inputs.set("bias_token", one(Int32Array.from(bias, ([token]) => token)));
+    inputs.set("bias_value", one(Float32Array.from(bias, ([, value]) => value)));
+
+    const bits = new Int32Array(Float32Array.from(bias, ([, value]) => value).buffer);
+    const biases = bias.flatMap(([token], i) => [token, bits[i]!]);
+    const marks = [2, 0].flatMap((row) => [4, row, prompt.length, ...prompt]);
+    const setup = [...marks, 5, 2, answer.length, ...answer, 6, 0, bias.length, ...biases];
+    const session = await openSession({ ...c, graph: forward, inputs }, new Map(), {
+      limits: { ...limits, maxBias: 8 },
+      topLogprobs: 5,
+    });
+    const given: InputValue = {
+      kind: "input",
+      name: "logits",
+      dtype: "f32",
+      shape: ["S", vocabulary],
+      persistent: false,
+    };
+    const drawn: number[][] = [];
+    try {
+      for (let step = 0; step < 10; step++) {
+        inputs.set("position", one(Int32Array.of(40, 3, 9, 9).map((p) => p + step)));
+        const actual = session.step(step === 0 ? setup : []);
+        const options = { tensor: (name: string) => c.tensors.get(name)!.data as Float32Array, inputs, caches: [] };
+        const logits = interpret(graph, options).get("logits")!;
+        const sampled = {
+          ...graph,
+          nodes: graph.nodes
+            .filter(({ program }) => program === "sample")
+            .map((n) => ({ ...n, operands: n.operands.with(0, given) })),
+        };
+        const expected = interpret(sampled, {
+          ...options,
+          inputs: new Map([...inputs, ["logits", logits]]),
+          program: "sample",
+        });
+        for (const name of ["token", "top_tokens"])
+          expect([...(actual.get(name) as Int32Array)], name).toEqual([...expected.get(name)!.data]);
+        for (const name of ["token_logprob", "top_logprobs"]) {
+          expect(worstError(actual.get(name)!, expected.get(name)!.data), name).toBeLessThan(1e-5);
+        }
+        drawn.push([...(actual.get("token") as Int32Array)]);
+      }
+    } finally {
+      session.close();
+    }
+    expect(drawn.every(([, , , given]) => given === 17)).toBe(true);
+    expect(new Set(drawn.map(([, second]) => second)).size).toBeGreaterThan(2);
   });
 });

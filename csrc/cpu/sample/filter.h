@@ -17,9 +17,16 @@ struct FilterRule {
   bool active(int columns) const { return (top_k > 0 && top_k < columns) || top_p < 1 || min_p > 0; }
 };
 
+// Masses of a chunk: in all, and of what is at most 2, 4, 6, ... below the largest logit of the row.
+constexpr int kLevels = 8;
+constexpr float kLevelStep = 2;
+struct Masses {
+  float all, above[kLevels];
+};
+
 struct SelectScratch {
   float *tops, *tops_copy;  // [num_blocks]
-  double* sums;             // [num_chunks]
+  Masses* masses;           // [num_chunks]
   Entry* entries;           // [columns]
 };
 
@@ -32,6 +39,19 @@ IX_INLINE float sum_exp(const float* x, int n, float top) {
     sum = sum + ((v == v) & (iota() < splat_i(count)) ? e : Vf{});
   });
   return sum_lanes(sum);
+}
+
+IX_INLINE Masses masses_of(const float* z, int n, float top) {
+  Vf all{}, above[kLevels] = {};
+  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
+    const Vf x = count == kLanes ? load(z + i) - splat(top) : iota() < splat_i(count) ? load_first(z + i, count) - splat(top) : splat(-kInf);
+    const Vf e = exp(x);
+    all = all + e;
+    for (int level = 0; level < kLevels; level++) above[level] = above[level] + (x >= splat(-kLevelStep * float(level + 1)) ? e : Vf{});
+  });
+  Masses m{sum_lanes(all), {}};
+  for (int level = 0; level < kLevels; level++) m.above[level] = sum_lanes(above[level]);
+  return m;
 }
 
 IX_INLINE void set_weights(Entry* entries, int n, float top) {
@@ -76,11 +96,17 @@ inline int filter(const float* z, int columns, float top, const FilterRule& rule
   } else {
     if (by_mass) {
       columns_in_chunks(num_chunks(columns), [&](int chunk) {
-        s.sums[chunk] = sum_exp(z + chunk * kChunk, min(kChunk, columns - chunk * kChunk), top);
+        s.masses[chunk] = masses_of(z + chunk * kChunk, min(kChunk, columns - chunk * kChunk), top);
       });
-      for (int chunk = 0; chunk < num_chunks(columns); chunk++) mass += s.sums[chunk];
-      // weights below this add up to less than what top_p leaves out
+      double above[kLevels] = {};
+      for (int chunk = 0; chunk < num_chunks(columns); chunk++) {
+        mass += s.masses[chunk].all;
+        for (int level = 0; level < kLevels; level++) above[level] += s.masses[chunk].above[level];
+      }
+      // what lies below is less than top_p leaves out: by its number, or by the mass above a level
       bound = top + logf(max(1.0f - rule.top_p, 0.0f) * float(mass / columns)) - kSlack;
+      for (int level = kLevels - 1; level >= 0; level--)
+        if (above[level] > (double(rule.top_p) + kSlack) * mass) bound = max(bound, top - kLevelStep * float(level + 1) - kSlack);
     }
     if (min_weight > 0) bound = max(bound, top + logf(min_weight) - kSlack);
   }

@@ -107,7 +107,7 @@ struct Workspace {
     s.chunks = reinterpret_cast<ChunkResult*>(take(sizeof(ChunkResult) * num_chunks(columns)));
     s.select.tops = reinterpret_cast<float*>(take(sizeof(float) * num_blocks(columns)));
     s.select.tops_copy = reinterpret_cast<float*>(take(sizeof(float) * num_blocks(columns)));
-    s.select.sums = reinterpret_cast<double*>(take(sizeof(double) * num_chunks(columns)));
+    s.select.masses = reinterpret_cast<Masses*>(take(sizeof(Masses) * num_chunks(columns)));
     s.select.entries = reinterpret_cast<Entry*>(take(sizeof(Entry) * columns));
     bytes = at - start;
     return s;

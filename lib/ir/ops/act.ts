@@ -1,5 +1,5 @@
-// Activations, alone and as the gate of a product.
-import { type Attrs, defineOp, fixed, require, rowOf, table } from "./op.ts";
+// Activations: the table of kinds, and the op that applies one.
+import { type Attrs, defineOp, require, rowOf, table } from "./op.ts";
 
 /** erf in float64: its Taylor series near zero, the continued fraction of erfc elsewhere. */
 function erf(x: number): number {
@@ -32,7 +32,8 @@ export const activations: readonly { readonly name: string; readonly f: (x: numb
   { name: "tanh", f: Math.tanh },
 ];
 
-function checkKind(attrs: Attrs): void {
+/** For shape rules. */
+export function checkKind(attrs: Attrs): void {
   require(activations[attrs.kind!] !== undefined, `activation kind ${attrs.kind} does not exist`);
 }
 
@@ -42,33 +43,4 @@ export const act = defineOp("act(x: f32[T,D], kind: i32) -> f32[T,D]", {
     return {};
   },
   evaluate: ({ x }, { kind }) => [table(x!.dims[0]!, x!.dims[1]!, (t, d) => activations[kind!]!.f(rowOf(x!, t)[d]!))],
-});
-
-export const actMul = defineOp("act_mul(gate: f32[T,F], up: f32[T,F], kind: i32) -> f32[T,F]", {
-  derive: (_, attrs) => {
-    checkKind(attrs);
-    return {};
-  },
-  evaluate: ({ gate, up }, { kind }) => [
-    table(gate!.dims[0]!, gate!.dims[1]!, (t, f) => activations[kind!]!.f(rowOf(gate!, t)[f]!) * rowOf(up!, t)[f]!),
-  ],
-});
-
-export const gatedAct = defineOp("gated_act(x: f32[T,N], groups: i32, kind: i32) -> f32[T,M]", {
-  derive: ({ N }, attrs) => {
-    checkKind(attrs);
-    const columns = fixed(N, "N");
-    require(attrs.groups! > 0 &&
-      columns % (2 * attrs.groups!) === 0, `${columns} columns are not ${attrs.groups} pairs of halves`);
-    return { M: columns / 2 };
-  },
-  evaluate: ({ x }, { groups, kind }) => {
-    const width = x!.dims[1]! / groups! / 2;
-    return [
-      table(x!.dims[0]!, x!.dims[1]! / 2, (t, m) => {
-        const gate = Math.floor(m / width) * 2 * width + (m % width);
-        return activations[kind!]!.f(rowOf(x!, t)[gate]!) * rowOf(x!, t)[gate + width]!;
-      }),
-    ];
-  },
 });

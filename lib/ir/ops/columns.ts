@@ -1,4 +1,4 @@
-// Placement of columns: a slice (a view, no kernel runs for it) and joining two.
+// A slice of columns: a view, no kernel runs for it.
 import { defineOp, fixed, require, rowOf, table } from "./op.ts";
 
 export const columns = defineOp("columns(x: f32[T,N], start: i32, count: i32) -> f32[T,count]", {
@@ -8,14 +8,4 @@ export const columns = defineOp("columns(x: f32[T,N], start: i32, count: i32) ->
     return {};
   },
   evaluate: ({ x }, { start, count }) => [table(x!.dims[0]!, count!, (t, d) => rowOf(x!, t)[start! + d]!)],
-});
-
-export const concat = defineOp("concat(a: f32[T,D], b: f32[T,E]) -> f32[T,F]", {
-  derive: ({ D, E }) => ({ F: fixed(D, "D") + fixed(E, "E") }),
-  evaluate: ({ a, b }) => {
-    const split = a!.dims[1]!;
-    return [
-      table(a!.dims[0]!, split + b!.dims[1]!, (t, d) => (d < split ? rowOf(a!, t)[d]! : rowOf(b!, t)[d - split]!)),
-    ];
-  },
 });

@@ -1,7 +1,7 @@
 // Root-mean-square norm of equal parts of a row (Zhang, Sennrich 2019).
-import { defineOp, require, rowOf, type Shapes, type Tensor, table } from "./op.ts";
+import { defineOp, require, type Shapes, type Tensor, table } from "./op.ts";
 
-/** w and b of a norm have one value per column of a group, or (`whole`) are absent. */
+/** w and b of a norm have one value per column of a group, or are absent. */
 export function checkGroups(
   columns: unknown,
   groups: number,
@@ -19,7 +19,7 @@ export function checkGroups(
   return {};
 }
 
-/** The norm's factor for every group of every row, from the group's values. */
+/** x with every group of every row normed by itself; `centred` subtracts its mean first. */
 export function normGroups(x: Tensor, groups: number, eps: number, centred: boolean, w?: Tensor, b?: Tensor): Tensor {
   const width = x.dims[1]! / groups;
   const out = table(x.dims[0]!, x.dims[1]!, () => 0);
@@ -38,13 +38,3 @@ export const rmsNorm = defineOp("rms_norm(x: f32[T,D], w?: f32[D], groups: i32, 
   derive: ({ D }, { groups }, shapes) => checkGroups(D, groups!, shapes, ["w"]),
   evaluate: ({ x, w }, { groups, eps }) => [normGroups(x!, groups!, eps!, false, w)],
 });
-
-export const addRmsNorm = defineOp(
-  "add_rms_norm(a: f32[T,D], b: f32[T,D], w: f32[D], eps: f32) -> f32[T,D], f32[T,D]",
-  {
-    evaluate: ({ a, b, w }, { eps }) => {
-      const sum = table(a!.dims[0]!, a!.dims[1]!, (t, d) => rowOf(a!, t)[d]! + rowOf(b!, t)[d]!);
-      return [sum, normGroups(sum, 1, eps!, false, w)];
-    },
-  },
-);

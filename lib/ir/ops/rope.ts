@@ -1,22 +1,5 @@
-// Rotary positions (Su et al. 2021): the table of a step's cosines and sines, and the rotation.
+// Rotation of heads by their positions (Su et al. 2021).
 import { defineOp, fixed, require, rowOf, type Tensor, table } from "./op.ts";
-
-export const ropeTable = defineOp(
-  "rope_table(positions: i32[T], row: i32[T], inv_freq: f32[P,H], factor: f32[P]) -> f32[T,N]",
-  {
-    derive: ({ H }) => ({ N: 2 * fixed(H, "H") }),
-    evaluate: ({ positions, row, inv_freq, factor }) => {
-      const half = inv_freq!.dims[1]!;
-      return [
-        table(positions!.dims[0]!, 2 * half, (t, n) => {
-          const variant = row!.data[t]!;
-          const angle = Math.fround(positions!.data[t]! * rowOf(inv_freq!, variant)[n % half]!);
-          return Math.fround(n < half ? Math.cos(angle) : Math.sin(angle)) * factor!.data[variant]!;
-        }),
-      ];
-    },
-  },
-);
 
 /** x with the first 2H columns of every head rotated by `angles` [T, 2H] (cos then sin). */
 export function rotate(x: Tensor, angles: Tensor, heads: number, interleaved: number): Tensor {

@@ -1,6 +1,6 @@
 // From logits to tokens: penalties, filters, the Gumbel-max draw and log-probabilities (order of operations in docs/plan.md).
 import { defineOp, type Operands, rowOf, type Tensor, table } from "./op.ts";
-import { softmaxOf } from "./reduce.ts";
+import { softmaxOf } from "./softmax.ts";
 
 /** Philox4x32-10 (Salmon et al. 2011). */
 export function philox(counter: readonly number[], key: readonly number[]): number[] {

@@ -1,0 +1,71 @@
+// One run of one engine, in a process of its own: measures what it is asked for and prints the figures as its last line.
+// Not started by hand: cpu.mjs does.
+import { spawn } from "node:child_process";
+import { engines } from "./engines.mjs";
+
+/** Token ids that the smallest vocabulary has too, another list for each index. */
+const promptOf = (numTokens, index) =>
+  Array.from({ length: numTokens }, (_, i) => 300 + ((i * 7919 + index * 104_729) % 3000));
+
+/** Ids of the tokens, and when the call and each token came, in milliseconds. */
+async function timed(session, prompt, maxTokens) {
+  const ids = [];
+  const at = [];
+  const start = performance.now();
+  for await (const id of session.stream(prompt, maxTokens)) {
+    ids.push(id);
+    at.push(performance.now());
+  }
+  if (ids.length !== maxTokens) throw new Error(`${ids.length} tokens came, ${maxTokens} were wanted`);
+  return { ids, at, start };
+}
+
+/** The prompt's tokens a second until the first new token. */
+async function prompt512(session, { warmTokens }) {
+  await timed(session, promptOf(warmTokens, 1), 1);
+  const { at, start } = await timed(session, promptOf(512, 0), 1);
+  return { tokensPerSecond: (512 / (at[0] - start)) * 1000 };
+}
+
+/** From a short context, so that weights are nearly all that a step reads. */
+async function decode1(session, { oneTokens }) {
+  await timed(session, promptOf(16, 1), 4);
+  const { ids, at } = await timed(session, promptOf(16, 0), oneTokens + 1);
+  const gaps = at.slice(1).map((time, i) => time - at[i]);
+  return { tokensPerSecond: (oneTokens / (at.at(-1) - at[0])) * 1000, ids, gaps };
+}
+
+/** The same beside a process that keeps one core busy. */
+async function decode1Busy(session, sizes) {
+  const busy = spawn(process.execPath, ["-e", "for (const end = Date.now() + 120000; Date.now() < end; );"]);
+  try {
+    return await decode1(session, sizes);
+  } finally {
+    busy.kill("SIGKILL");
+  }
+}
+
+/** While all eight decode: from the last one's first token to the first one's last. */
+async function decode8(session, { eightTokens }) {
+  const all = (numTokens, first) =>
+    Promise.all(Array.from({ length: 8 }, (_, i) => timed(session, promptOf(64, first + i), numTokens)));
+  await all(2, 8);
+  const runs = await all(eightTokens + 1, 0);
+  const from = Math.max(...runs.map(({ at }) => at[0]));
+  const to = Math.min(...runs.map(({ at }) => at.at(-1)));
+  const numTokens = runs.flatMap(({ at }) => at).filter((time) => time > from && time <= to).length;
+  return { tokensPerSecond: (numTokens / (to - from)) * 1000 };
+}
+
+const metrics = { prompt512, decode1, decode8, decode1Busy };
+
+const { engine, file, sizes, cells } = JSON.parse(process.argv[2]);
+const opened = await engines[engine](file);
+const figures = [];
+for (const { metric, threads } of cells) {
+  const session = await opened.session(metric === "decode8" ? 8 : 1, threads);
+  figures.push({ metric, threads: opened.threads ?? threads, ...(await metrics[metric](session, sizes)) });
+  await session.close();
+}
+await opened.close();
+process.stdout.write(`\n${JSON.stringify(figures)}\n`);
