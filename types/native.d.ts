@@ -50,6 +50,8 @@ export interface NativeWeights {
   /** [bytes packed, bytes in all] */
   progress(): [number, number];
   cancel(): void;
+  /** Gives the memory back once no executor uses it. */
+  release(): void;
 }
 
 export interface NativeStep {

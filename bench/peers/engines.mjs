@@ -56,9 +56,10 @@ async function nodeLlamaCpp(file) {
       batchSize: 512,
       flashAttention: true,
     });
+    const idle = Array.from({ length: sequences }, () => context.getSequence());
     return {
       async *stream(prompt, maxTokens) {
-        const sequence = context.getSequence();
+        const sequence = idle.pop();
         let numTokens = 0;
         try {
           for await (const id of sequence.evaluate(prompt, { temperature: 0, yieldEogToken: true })) {
@@ -66,7 +67,8 @@ async function nodeLlamaCpp(file) {
             if (++numTokens === maxTokens) break;
           }
         } finally {
-          sequence.dispose();
+          await sequence.clearHistory();
+          idle.push(sequence);
         }
       },
       close: () => context.dispose(),

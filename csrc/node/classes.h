@@ -47,6 +47,7 @@ class WeightsClass : public Napi::ObjectWrap<WeightsClass> {
   Napi::Value ready(const Napi::CallbackInfo& info);
   Napi::Value progress(const Napi::CallbackInfo& info);
   void cancel(const Napi::CallbackInfo& info);
+  void release(const Napi::CallbackInfo& info);
   std::shared_ptr<Load> load_;
 };
 

@@ -94,11 +94,14 @@ Napi::Value WeightsClass::progress(const Napi::CallbackInfo& info) {
 
 void WeightsClass::cancel(const Napi::CallbackInfo&) { load_->progress.cancel = true; }
 
+void WeightsClass::release(const Napi::CallbackInfo&) { load_->set.reset(); }
+
 Napi::Function WeightsClass::define(Napi::Env env) {
   return DefineClass(env, "Weights", {
     InstanceMethod<&WeightsClass::ready>("ready"),
     InstanceMethod<&WeightsClass::progress>("progress"),
     InstanceMethod<&WeightsClass::cancel>("cancel"),
+    InstanceMethod<&WeightsClass::release>("release"),
   });
 }
 

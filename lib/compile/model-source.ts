@@ -1,4 +1,5 @@
 // A model on disk: its checkpoint, opened, and the plain numbers that the engine needs of its configuration.
+import { checkUnchanged } from "../formats/bounded-reader.ts";
 import { type Checkpoint, openCheckpoint } from "../formats/checkpoint.ts";
 import { contextLength, longRopeAfter } from "../models/index.ts";
 
@@ -21,4 +22,9 @@ export function openModelSource(path: string): ModelSource {
     contextLength: contextLength(checkpoint.config),
     longRopeAfter: longRopeAfter(checkpoint.config),
   };
+}
+
+/** @throws IX_FILE_CHANGED when a file is no longer the one whose header was read */
+export function checkSourceUnchanged({ files }: Checkpoint): void {
+  for (const file of files) checkUnchanged(file);
 }

@@ -26,6 +26,7 @@ const top = maxTopLogprobs;
 
 export class Engine {
   readonly #executor: NativeExecutor;
+  readonly #close: () => void;
   readonly #createText: (spec: RequestSpec) => TextSink;
   readonly #post: (message: FromEngine) => void;
   readonly #scheduler: Scheduler;
@@ -49,6 +50,7 @@ export class Engine {
 
   constructor(parts: EngineParts, post: (message: FromEngine) => void) {
     this.#executor = parts.executor;
+    this.#close = parts.close;
     this.#createText = parts.createText;
     this.#post = post;
     this.#scheduler = new Scheduler(parts.cache, {
@@ -88,7 +90,7 @@ export class Engine {
         break;
       case "dispose":
         this.#fail("IX_DISPOSED", "the model was disposed");
-        this.#executor.close();
+        this.#close();
         this.#post({ type: "disposed" });
         break;
     }
@@ -296,7 +298,7 @@ export class Engine {
   #die(error: InferxError): void {
     this.#fail(error.code, error.message);
     try {
-      this.#executor.close();
+      this.#close();
     } finally {
       this.#post({ type: "dead", error: error.toJSON() });
     }

@@ -32,6 +32,8 @@ export interface EngineConfig {
 
 export interface EngineParts {
   executor: NativeExecutor;
+  /** Stops the executor and gives all memory back. */
+  close: () => void;
   cache: CacheState;
   layout: InputLayout;
   outputs: readonly string[];
@@ -73,6 +75,10 @@ export async function openParts(
   });
   return {
     executor,
+    close: () => {
+      executor.close();
+      weights.release();
+    },
     cache: new CacheState(config.cache),
     layout: config.layout,
     outputs: config.outputs,

@@ -8,7 +8,13 @@ import { InferxError } from "../base/errors.ts";
 import { checkChoice, checkInt, checkNumber } from "../base/options.ts";
 import { packageRoot } from "../base/package-root.ts";
 import { type CompiledModel, compileModel } from "../compile/compile.ts";
-import { type Architecture, type Checkpoint, type ModelSource, openModelSource } from "../compile/model-source.ts";
+import {
+  type Architecture,
+  type Checkpoint,
+  checkSourceUnchanged,
+  type ModelSource,
+  openModelSource,
+} from "../compile/model-source.ts";
 import { cudaLibrary, native } from "../native/binding.ts";
 import type { PolicyName } from "../sched/policies/index.ts";
 import type { EngineConfig } from "./parts.ts";
@@ -185,6 +191,7 @@ export class PreparedModel {
 
   /** Everything for an engine; checks that it fits. @throws IX_OUT_OF_MEMORY, IX_INVALID_ARGUMENT */
   engineConfig(options: EngineOptions): EngineConfig & { weightBytes: number } {
+    checkSourceUnchanged(this.checkpoint);
     const memory = this.memoryPlan(options);
     checkFits(memory, memory.freeBytes);
     const compiled = this.compiled(

@@ -15,8 +15,7 @@ import { opOf } from "../ir/ops/index.ts";
 import * as format from "./plan-format.ts";
 import { boundOf, type Limits, type Memory } from "./plan-memory.ts";
 import { PlanWriter } from "./plan-writer.ts";
-import type { KernelInfo } from "./select-kernels.ts";
-import { viewOps } from "./select-kernels.ts";
+import { type KernelInfo, viewOps } from "./select-kernels.ts";
 
 export interface EmitOptions {
   readonly kernels: readonly KernelInfo[];
@@ -26,24 +25,9 @@ export interface EmitOptions {
   readonly buildId: number;
 }
 
-/** Things that records refer to by number, in the order of their first use. */
-class Numbering<T> {
-  readonly items: T[] = [];
-  readonly #numbers = new Map<T, number>();
-
-  of(item: T): number {
-    let number = this.#numbers.get(item);
-    if (number === undefined) {
-      number = this.items.push(item) - 1;
-      this.#numbers.set(item, number);
-    }
-    return number;
-  }
-}
-
 export function emit(graph: Graph, { kernels, memory, limits, cacheType, buildId }: EmitOptions): Uint8Array {
   const writer = new PlanWriter();
-  const usedKernels = new Numbering<number>();
+  const usedKernels = [...new Set(graph.nodes.flatMap(({ kernel }) => (kernel === undefined ? [] : [kernel])))];
   const weights = operandsOf(graph).filter((value) => value.kind === "weight");
   const constants = operandsOf(graph).filter((value) => value.kind === "constant");
   const staged = graph.inputs.filter((input) => !input.persistent);
@@ -100,13 +84,13 @@ export function emit(graph: Graph, { kernels, memory, limits, cacheType, buildId
   const step = (node: Node): void => {
     invariant(node.kernel !== undefined, `${node.name} has a kernel`);
     const { operands, scalars, results } = opOf(node.op).signature;
-    const results0 = node.outputs.filter((_, i) => results[i]!.inPlaceOf === undefined);
-    const records = [...operands.map((_, i) => node.operands[i]), ...results0].map(operand);
+    const made = node.outputs.filter((_, i) => results[i]!.inPlaceOf === undefined);
+    const records = [...operands.map((_, i) => node.operands[i]), ...made].map(operand);
     const values = scalars.map(({ name, type }) => {
       const record = writer.record("scalars");
       return (type === "i32" ? record.i64(node.attrs[name]!) : record.f64(node.attrs[name]!)).index;
     });
-    const record = writer.record("steps").u32(usedKernels.of(node.kernel)).u32(records[0]!).u32(records.length);
+    const record = writer.record("steps").u32(usedKernels.indexOf(node.kernel)).u32(records[0]!).u32(records.length);
     record
       .u32(values[0] ?? 0)
       .u32(values.length)
@@ -124,7 +108,7 @@ export function emit(graph: Graph, { kernels, memory, limits, cacheType, buildId
     const maker = graph.nodes.find((node) => node.outputs.includes(value))!;
     writer.record("outputs").str(name).u32(programs.indexOf(maker.program)).u32(operand(value));
   }
-  for (const index of usedKernels.items) {
+  for (const index of usedKernels) {
     const { signature, tags, backend = "" } = kernels[index]!;
     writer.record("kernels").str(signature).str(tags).str(backend);
   }

@@ -77,7 +77,8 @@ class RecordWriter {
   }
   /** The rank and dims padded with zeros. */
   dims(dims: readonly number[]): this {
-    invariant(dims.length <= maxRank, `rank ${dims.length} of a plan`);
+    if (dims.length > maxRank || dims.some((dim) => dim !== (dim | 0)))
+      throw new InferxError("IX_PLAN", `dims [${dims}] do not fit into a plan`);
     this.u32(dims.length);
     for (let i = 0; i < maxRank; i++) this.#view.setInt32(this.#next(4), dims[i] ?? 0, true);
     return this;

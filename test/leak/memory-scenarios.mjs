@@ -47,7 +47,7 @@ async function residentMiB() {
   return Math.round(process.memoryUsage.rss() / 2 ** 20);
 }
 
-for (let i = 0; i < Math.ceil(times / 5); i++) await scenarios[scenario](i);
+for (let i = 0; i < Math.ceil(times / 2); i++) await scenarios[scenario](i);
 const warmMiB = await residentMiB();
 for (let i = 0; i < times; i++) await scenarios[scenario](i);
 const endMiB = await residentMiB();

@@ -7,7 +7,7 @@ const scenarios = fileURLToPath(new URL("./memory-scenarios.mjs", import.meta.ur
 
 /** Growth of resident memory in MiB between the end of the warm-up and the end of the run. */
 test.each([
-  ["load and dispose, 40 times", "load", 40, 24],
+  ["load and dispose, 40 times", "load", 40, 32],
   ["load and dispose in worker threads, 20 times", "worker", 20, 32],
   ["1000 short requests", "requests", 1000, 24],
   ["300 requests, each aborted in the middle", "aborts", 300, 24],

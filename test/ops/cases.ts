@@ -1,7 +1,7 @@
 // One table of op cases: each a small graph with random inputs and weights. The reference evaluation, the kernels of a device
 // (through plan and executor) and benches run the same table.
 import { type Builder, createBuilder } from "../../lib/ir/builder.ts";
-import type { Checkpoint, DataType, Dim, Graph, Value, WeightValue } from "../../lib/ir/graph.ts";
+import type { CheckpointTensor, DataType, Dim, Graph, Value, WeightValue } from "../../lib/ir/graph.ts";
 import { createCaches, interpret } from "../../lib/ir/interpret.ts";
 import type { Tensor } from "../../lib/ir/ops/op.ts";
 
@@ -38,11 +38,11 @@ export class CaseBuilder {
   readonly tensors = new Map<string, Tensor>();
   readonly inputs = new Map<string, Tensor>();
   readonly #random: () => number;
-  readonly #checkpoint = new Map<string, { dtype: string; shape: readonly number[] }>();
+  readonly #checkpoint = new Map<string, CheckpointTensor>();
 
   constructor(seed: number) {
     this.#random = randomNumbers(seed);
-    this.g = createBuilder(this.#checkpoint as Checkpoint);
+    this.g = createBuilder(this.#checkpoint);
     const { T, R, S } = sizes;
     // three sequences of 1, 2 and 4 new tokens, with contexts of 40, 2 and 9
     this.#set("seq_start", [R + 1], Int32Array.of(0, 1, 3, 7));
@@ -91,10 +91,15 @@ export class CaseBuilder {
   }
 
   /** A weight whose checkpoint stores `data` in another dtype. */
-  stored(dtype: string, shape: readonly number[], data: Float32Array): WeightValue {
+  stored(
+    dtype: string,
+    shape: readonly number[],
+    data: Float32Array,
+    more: Partial<CheckpointTensor> = {},
+  ): WeightValue {
     const name = `weight.${this.tensors.size}`;
     this.tensors.set(name, { dims: shape, data });
-    this.#checkpoint.set(name, { dtype, shape });
+    this.#checkpoint.set(name, { dtype, shape, ...more });
     return this.g.weight(name);
   }
 

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type DType, dtypeBytes, dtypes } from "../../lib/formats/dtypes.ts";
-import { type InputValue, weightColumns } from "../../lib/ir/graph.ts";
+import { type InputValue, type WeightValue, weightColumns } from "../../lib/ir/graph.ts";
 import { interpret } from "../../lib/ir/interpret.ts";
 import type { Tensor } from "../../lib/ir/ops/op.ts";
 import { withSampleProgram } from "../../lib/ir/sample-program.ts";
@@ -297,5 +297,50 @@ describe.skipIf(!binding)(`${title}: sample`, () => {
     }
     expect(drawn.every(([, , , given]) => given === 17)).toBe(true);
     expect(new Set(drawn.map(([, second]) => second)).size).toBeGreaterThan(2);
+  });
+});
+
+describe.skipIf(!binding)(`${title}: load programs`, () => {
+  const floats = (c: CaseBuilder, shape: number[], more = {}) =>
+    c.stored("f32", shape, c.floats(shape.reduce((a, b) => a * b)), more);
+  const derived: [string, (c: CaseBuilder) => WeightValue][] = [
+    ["transposed", (c) => c.g.transposed(floats(c, [96, 70]).name)],
+    ["permuted rows", (c) => floats(c, [64, 96], { source: { ropeHeads: 4 } })],
+    ["part of permuted rows", (c) => c.g.sliceRows(floats(c, [64, 96], { source: { ropeHeads: 2 } }), 5, 40)],
+    [
+      "joined, sliced, scaled, one added",
+      (c) => {
+        const joined = c.g.concatRows([
+          floats(c, [33, 96]),
+          c.g.scaleWeight(floats(c, [50, 96]), 0.5),
+          c.g.addOne(floats(c, [2, 96])),
+        ]);
+        return c.g.sliceRows(joined, 30, 55);
+      },
+    ],
+  ];
+  it.each(derived)("%s", async (name, make) => {
+    const c = opCase("linear", name, (builder) => builder.g.linear(builder.rows(96), make(builder)));
+    await compare(c, new Map(), {}, 2e-5);
+  });
+
+  it("bf16, transposed without leaving its format", async () => {
+    const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
+    const c = opCase("linear", "bf16", (b) =>
+      b.g.linear(b.rows(64), b.g.transposed(randomWeight(b, stored, "bf16", [64, 48]).name)),
+    );
+    await compare(c, stored, {}, 2e-5);
+  });
+
+  it("linears of one input merge in their format, missing biases are zeros", async () => {
+    const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
+    const c = opCase("linear", "merged", (b) => {
+      const x = b.g.scale(b.rows(256), 2);
+      const [q, k] = [randomWeight(b, stored, "q4_k", [40, 256]), randomWeight(b, stored, "q4_k", [24, 256])];
+      return [b.g.scale(b.g.linear(x, q), 3), b.g.scale(b.g.linear(x, k, b.weight(24)), 3)];
+    });
+    const { dumps } = lower(c.graph, { kernels: new binding!.Device("cpu", 0, 1, "").kernels(), limits });
+    expect(dumps.get("fuse")!.match(/= linear\(/g)).toHaveLength(1);
+    await compare(c, stored, {}, 2e-5);
   });
 });

@@ -112,8 +112,8 @@ void embed_blocks(ix_stream* stream, const ix_kernel_call* call) {
              });
 }
 
-// Packing: the panel in one format after the other from rows of the source. F::pack_blocks(src, panel part, row) packs
-// one super-block of a row; unused rows stay zero, which is a weight of zero in each format.
+// Packing. F::pack(source block, its place in the panel, row) packs one (super-)block of a row; unused rows stay zero
+// bytes, which are weights of zero in each format.
 template <class F>
 void pack_panel(void* panel, const void* const* rows, int32_t num_rows, int64_t cols) {
   uint8_t* out = static_cast<uint8_t*>(panel);
@@ -123,14 +123,18 @@ void pack_panel(void* panel, const void* const* rows, int32_t num_rows, int64_t 
 }
 template <class S, int kBytes>
 void pack_float_panel(void* panel, const void* const* rows, int32_t num_rows, int64_t cols) {
+  constexpr int kPiece = S::kUnit * kBytes;  // of a row in a unit
   uint8_t* out = static_cast<uint8_t*>(panel);
   __builtin_memset(out, 0, FloatLinear<S>::panel_bytes(cols));
   for (int64_t k0 = 0; k0 < cols; k0 += 64) {  // a few lines of each row at a time
     for (int r = 0; r < num_rows; r++) {
       const uint8_t* row = static_cast<const uint8_t*>(rows[r]);
-      for (int64_t k = k0; k < min<int64_t>(cols, k0 + 64); k++) {
-        __builtin_memcpy(out + k / S::kUnit * S::kUnitBytes + r * kBytes * S::kUnit + k % S::kUnit * kBytes,
-                         row + k * kBytes, kBytes);
+      for (int64_t k = k0; k < min<int64_t>(cols, k0 + 64); k += S::kUnit) {
+        uint8_t* to = out + k / S::kUnit * S::kUnitBytes + r * kPiece;
+        if (k + S::kUnit <= cols)
+          __builtin_memcpy(to, row + k * kBytes, kPiece);
+        else
+          __builtin_memcpy(to, row + k * kBytes, kBytes);  // an odd K
       }
     }
   }
