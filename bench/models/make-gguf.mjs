@@ -131,9 +131,7 @@ export function operationsPerToken(shapeName) {
 function vocabularyOf(numTokens) {
   const printable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173 && byte < 256);
   let unprintable = 256;
-  const tokens = Array.from({ length: 256 }, (_, byte) =>
-    String.fromCodePoint(printable(byte) ? byte : unprintable++),
-  );
+  const tokens = Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : unprintable++));
   const merges = [];
   for (let i = 0; tokens.length < numTokens - 1; i++) {
     const pair = [tokens[i >> 8], tokens[i & 255]];

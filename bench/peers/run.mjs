@@ -21,10 +21,10 @@ async function timed(session, prompt, maxTokens) {
 }
 
 /** The prompt's tokens a second until the first new token. */
-async function prompt512(session, { warmTokens }) {
+async function prompt512(session, { warmTokens, promptTokens }) {
   await timed(session, promptOf(warmTokens, 1), 1);
-  const { at, start } = await timed(session, promptOf(512, 0), 1);
-  return { tokensPerSecond: (512 / (at[0] - start)) * 1000 };
+  const { at, start } = await timed(session, promptOf(promptTokens, 0), 1);
+  return { tokensPerSecond: (promptTokens / (at[0] - start)) * 1000 };
 }
 
 /** From a short context, so that weights are nearly all that a step reads. */
@@ -62,12 +62,15 @@ async function together(session, numTokens, firstPrompt) {
     }
   };
   await Promise.all(at.map(one));
-  const within = at.flat().filter((time) => time > from);
-  return within.length / (Math.max(...within) - from);
+  const rates = at.map((times) => {
+    const within = times.filter((time) => time > from);
+    return (within.length - 1) / (within.at(-1) - within[0]);
+  });
+  return rates.reduce((sum, rate) => sum + rate, 0);
 }
 
 async function decode8(session, { eightTokens }) {
-  await together(session, 1, 8);
+  await together(session, 2, 8);
   return { tokensPerSecond: 1000 * (await together(session, eightTokens, 0)) };
 }
 

@@ -46,6 +46,9 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
 
   tokens_input_ = plan_->find_input("tokens");
   sample_row_input_ = plan_->find_input("sample_row");
+  bias_start_input_ = plan_->find_input("bias_start");
+  bias_token_input_ = plan_->find_input("bias_token");
+  bias_value_input_ = plan_->find_input("bias_value");
   history_state_ = plan_->find_state("history");
   token_output_ = plan_->find_output("token");
   trace_ = std::vector<std::atomic<uint64_t>>(programs_[kForward].size() + programs_[kSample].size());
@@ -167,7 +170,7 @@ uint64_t Executor::submit(const StepInput& step) {
   Staged& staged = staged_[(submitted_ + 1) % 2];
   staged.ticket = submitted_ + 1;
   std::copy_n(step.dims, IX_NUM_DIMS, staged.dims);
-  std::memcpy(staged.inputs.data(), step.inputs, staged.inputs.size());
+  copy_inputs(reinterpret_cast<char*>(staged.inputs.data()), step.inputs, step.dims);
   staged.commands.assign(step.commands, step.commands + step.num_commands);
   staged.wanted = step.wanted;
   staged.error.reset();
@@ -285,8 +288,20 @@ void Executor::apply(const std::vector<int32_t>& commands) {
   }
 }
 
+// The filled part of each input. Inputs without a symbolic dimension (the bias lists) are the executor's own.
+void Executor::copy_inputs(char* destination, const uint8_t* source, const uint32_t* dims) const {
+  for (const PlanInput& input : plan_->inputs) {
+    if (input.rank == 0 || input.dims[0] >= 0) continue;
+    const int dim = -1 - input.dims[0];
+    uint64_t row = 1;
+    for (uint32_t i = 1; i < input.rank; i++) row *= uint64_t(input.dims[i]);
+    const uint64_t rows = uint64_t(dims[dim]) + (dim == IX_DIM_T ? 0 : 1);  // lists of starts end with the total
+    std::memcpy(destination + input.offset, source + input.offset, std::min(rows * row, input.elements) * 4);
+  }
+}
+
 void Executor::stage_inputs(const Staged& step) {
-  std::memcpy(inputs_.data(), step.inputs.data(), step.inputs.size());
+  copy_inputs(inputs_.data(), step.inputs.data(), step.dims);
   if (tokens_input_ < 0) return;
   // A negative token stands for the last one that row -1 - token drew: it never left the device.
   int32_t* tokens = input_i32(tokens_input_);
@@ -299,10 +314,9 @@ void Executor::stage_inputs(const Staged& step) {
 
 // The rows' bias lists, one after another.
 void Executor::stage_bias(const Staged& step) {
-  const int start = plan_->find_input("bias_start"), token = plan_->find_input("bias_token"), value = plan_->find_input("bias_value");
-  if (start < 0 || sample_row_input_ < 0) return;
-  const int64_t capacity = int64_t(plan_->inputs[token].elements);
-  int32_t* starts = input_i32(start);
+  if (bias_start_input_ < 0 || bias_token_input_ < 0 || bias_value_input_ < 0 || sample_row_input_ < 0) return;
+  const int64_t capacity = int64_t(std::min(plan_->inputs[bias_token_input_].elements, plan_->inputs[bias_value_input_].elements));
+  int32_t* starts = input_i32(bias_start_input_);
   int64_t count = 0;
   for (uint32_t s = 0; s < step.dims[IX_DIM_S]; s++) {
     starts[s] = int32_t(count);
@@ -310,8 +324,8 @@ void Executor::stage_bias(const Staged& step) {
     if (found == bias_.end()) continue;
     if (count + int64_t(found->second.size()) > capacity) fail("IX_INVALID_ARGUMENT", "the logit biases of one step exceed %lld entries", (long long)capacity);
     for (const auto& [id, bias] : found->second) {
-      input_i32(token)[count] = id;
-      reinterpret_cast<float*>(inputs_.data() + plan_->inputs[value].offset)[count++] = bias;
+      input_i32(bias_token_input_)[count] = id;
+      reinterpret_cast<float*>(input_i32(bias_value_input_))[count++] = bias;
     }
   }
   starts[step.dims[IX_DIM_S]] = int32_t(count);

@@ -95,6 +95,7 @@ class Executor {
   void loop();
   void run(Staged& step);
   void apply(const std::vector<int32_t>& commands);
+  void copy_inputs(char* destination, const uint8_t* source, const uint32_t* dims) const;
   void stage_inputs(const Staged& step);
   void stage_bias(const Staged& step);
   void run_program(int program, const Staged& step);
@@ -115,7 +116,7 @@ class Executor {
   std::vector<Op> programs_[kNumPrograms];
   std::vector<int32_t> last_token_;      // by row: what the row's sequence drew last
   std::unordered_map<int32_t, std::vector<std::pair<int32_t, float>>> bias_;  // by row
-  int tokens_input_ = -1, sample_row_input_ = -1, history_state_ = -1, token_output_ = -1;
+  int tokens_input_ = -1, sample_row_input_ = -1, bias_start_input_ = -1, bias_token_input_ = -1, bias_value_input_ = -1, history_state_ = -1, token_output_ = -1;
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> tracing_{false};

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/plan_check.h"
 
 namespace ix {
 namespace {
@@ -114,6 +115,12 @@ uint64_t elements(const int32_t* dims, uint32_t rank, const uint32_t* bounds) {
   return product;
 }
 
+// Whether an input or state is a table of that type and rank, with `rows` as its leading dimension (0: any).
+template <class T>
+bool is_table(const T& table, Type type, uint32_t rank, int32_t rows = 0) {
+  return table.type == type && table.rank == rank && (rows == 0 || table.dims[0] == rows);
+}
+
 // An operand must lie within what it points into.
 PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
   Cursor c = in.record(kOperands, i);
@@ -131,7 +138,7 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
   switch (o.space) {
     case Space::omitted: break;
     case Space::arena: {
-      require(plain && o.rank == 2 && o.stride >= o.dims[1], "an operand in the arena");
+      require(plain && o.index == 0 && o.rank == 2 && o.stride >= o.dims[1], "an operand in the arena");
       const uint64_t rows = o.dims[0] < 0 ? plan.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]);
       require(o.stride < int64_t(1) << 32 && o.offset % 4 == 0, "an operand in the arena");
       const uint64_t bytes = rows == 0 ? 0 : ((rows - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * 4;
@@ -140,22 +147,25 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
     }
     case Space::input: {
       in.index(o.index, plan.inputs.size(), "an operand's input");
-      require(plain && o.offset == 0 && count <= plan.inputs[o.index].elements, "an operand outside of its input");
+      const PlanInput& input = plan.inputs[o.index];
+      require(o.type == input.type && o.rank == input.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, input.dims), "an operand that differs from its input");
       break;
     }
-    case Space::state:
+    case Space::state: {
       in.index(o.index, plan.states.size(), "an operand's state");
-      require(plain && o.offset == 0 && count * 4 <= plan.states[o.index].bytes, "an operand outside of its state");
+      const PlanState& state = plan.states[o.index];
+      require(o.type == state.type && o.rank == state.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, state.dims), "an operand that differs from its state");
       break;
+    }
     case Space::weight: {
       in.index(o.index, plan.weights.size(), "an operand's weight");
       const PlanWeight& w = plan.weights[o.index];
-      require(o.offset == 0 && o.rank == w.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, w.dims), "an operand that differs from its weight");
+      require(o.type == Type::layout && o.rank == w.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, w.dims), "an operand that differs from its weight");
       break;
     }
     case Space::constant:
       in.index(o.index, plan.constants.size(), "an operand's constant");
-      require(o.type == Type::f32 && o.offset == 0 && count <= plan.constants[o.index].count, "an operand outside of its constant");
+      require(o.type == Type::f32 && count == plan.constants[o.index].count, "an operand that differs from its constant");
       break;
     case Space::cache: {
       in.index(o.index, plan.groups.size(), "an operand's cache group");
@@ -167,25 +177,13 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
       break;
     }
   }
-  return o;
-}
-
-// Scalars and operands that a signature promises; the executor hands them over as they lie.
-void check_step(PlanStep& step, const PlanKernel& kernel) {
-  const size_t open = kernel.signature.find('('), close = kernel.signature.find(')');
-  require(open != std::string_view::npos && close != std::string_view::npos && open < close, "a kernel's signature");
-  size_t operands = 0, scalars = 0;
-  std::string_view list = kernel.signature.substr(open + 1, close - open - 1);
-  for (size_t at = 0; at < list.size();) {
-    size_t end = at;
-    for (int depth = 0; end < list.size() && (depth > 0 || list[end] != ','); end++) depth += list[end] == '[' ? 1 : list[end] == ']' ? -1 : 0;
-    const std::string_view item = list.substr(at, end - at);
-    (item.find('[') != std::string_view::npos ? operands : scalars)++;
-    at = end + 1;
+  // Everything but arena and cache is dense and begins where its own thing does.
+  if (o.space != Space::arena && o.space != Space::cache && o.space != Space::omitted) {
+    int64_t dense = 1;
+    for (uint32_t d = 1; d < o.rank; d++) dense *= o.dims[d];
+    require(o.offset == 0 && o.stride == dense, "an operand's offset or stride");
   }
-  require(step.attrs.size() == scalars, "number of a step's scalars");
-  require(step.operands.size() >= operands, "number of a step's operands");
-  step.num_inputs = operands;
+  return o;
 }
 
 }  // namespace
@@ -247,6 +245,8 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     require(first <= in.count(kFloats) && count <= in.count(kFloats) - first, "a constant's data");
     constants.push_back({name, reinterpret_cast<const float*>(in.data(kFloats)) + first, count});
   }
+  uint64_t end_of_inputs = 0;
+  const uint32_t room[IX_NUM_DIMS] = {max_dims[IX_DIM_T], max_dims[IX_DIM_R] + 1, max_dims[IX_DIM_S] + 1};
   for (uint32_t i = 0; i < in.count(kInputs); i++) {
     Cursor c = in.record(kInputs, i);
     PlanInput input;
@@ -256,10 +256,13 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     c.dims(input.dims);
     input.elements = c.u64();
     input.offset = c.u64();
-    require(input.offset % 64 == 0 && input.offset <= input_bytes && input.elements <= (input_bytes - input.offset) / 4, "an input outside of its set");
-    require(elements(input.dims, input.rank, max_dims) <= input.elements, "an input's room");
+    // one after another; R and S have room for one more
+    require(input.offset == end_of_inputs && input.elements <= (input_bytes - input.offset) / 4, "an input outside of its set");
+    require(elements(input.dims, input.rank, room) == input.elements, "an input's room");
+    end_of_inputs = (input.offset + input.elements * 4 + 63) & ~uint64_t(63);
     inputs.push_back(input);
   }
+  require(end_of_inputs == input_bytes, "size of the inputs");
   for (uint32_t i = 0; i < in.count(kStates); i++) {
     Cursor c = in.record(kStates, i);
     PlanState state;
@@ -285,8 +288,11 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     g.block_bytes = c.u64();
     g.type = in.str(c);
     require(g.layers && g.layers <= 4096 && g.kv_heads && g.kv_heads <= 65536 && g.head_dim && g.head_dim <= 65536 && g.block_tokens && g.block_tokens <= 4096, "a cache group");
-    require(g.block_bytes && g.block_bytes % g.layers == 0 && g.block_bytes < uint64_t(1) << 40, "block of a cache group");
-    require(states[g.table_state].rank == 2, "block table of a cache group");
+    const uint64_t element_bytes = g.type == "kv_f32" ? 4 : g.type == "kv_bf16" ? 2 : 0;
+    require(element_bytes == 4 || (element_bytes == 2 && g.head_dim % 2 == 0 && g.block_tokens % 2 == 0), "type of a cache group");
+    require(256 % g.block_tokens == 0 && g.block_bytes == uint64_t(g.layers) * 2 * g.kv_heads * g.head_dim * g.block_tokens * element_bytes, "block of a cache group");
+    require(is_table(inputs[g.slots_input], Type::i32, 1, -1 - IX_DIM_T), "slots of a cache group");
+    require(is_table(states[g.table_state], Type::i32, 2), "block table of a cache group");
     groups.push_back(g);
   }
   for (uint32_t i = 0; i < in.count(kOutputs); i++) {
@@ -315,10 +321,27 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
       in.run(first_scalar, num_scalars, kScalars);
       for (uint32_t k = first; k < first + num; k++) step.operands.push_back(read_operand(in, *this, k));
       for (uint32_t k = first_scalar; k < first_scalar + num_scalars; k++) step.attrs.push_back(in.record(kScalars, k).get<ix_attr>());
-      check_step(step, kernels[step.kernel]);
       programs[p].push_back(std::move(step));
     }
   }
+  check_steps(*this);
+  check_names();
+}
+
+// What the executor fills or reads by its name.
+void Plan::check_names() const {
+  const auto input = [&](std::string_view name, Type type, int32_t rows) {
+    const int i = find_input(name);
+    require(i < 0 || is_table(inputs[i], type, 1, rows), "an input that the executor fills");
+    return i >= 0;
+  };
+  input("tokens", Type::i32, -1 - IX_DIM_T);
+  for (const char* name : {"sample_row", "row_state", "target", "mask_row"}) input(name, Type::i32, -1 - IX_DIM_S);
+  const bool start = input("bias_start", Type::i32, -1 - IX_DIM_S), token = input("bias_token", Type::i32, 0), value = input("bias_value", Type::f32, 0);
+  require(start == token && token == value && (!start || inputs[find_input("bias_token")].elements == inputs[find_input("bias_value")].elements), "inputs of the logit bias");
+  const int history = find_state("history"), drawn = find_output("token");
+  require(history < 0 || is_table(states[history], Type::u32, 2), "the history of tokens");
+  require(drawn < 0 || (is_table(outputs[drawn].value, Type::i32, 2, -1 - IX_DIM_S) && outputs[drawn].value.dims[1] == 1 && outputs[drawn].program == kSample), "the output token");
 }
 
 template <class T>

@@ -72,7 +72,7 @@ struct PlanCacheGroup {
 struct PlanKernel { std::string_view signature, tags, backend; };
 
 struct PlanStep {
-  std::string_view name;
+  std::string_view name, op;
   uint32_t kernel = 0;
   std::vector<PlanOperand> operands;  // inputs, then outputs
   size_t num_inputs = 0;
@@ -104,6 +104,8 @@ struct Plan {
   int find_output(std::string_view name) const;
 
  private:
+  void check_names() const;
+
   std::vector<uint8_t> bytes_;
 };
 

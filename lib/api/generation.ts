@@ -72,6 +72,7 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
       this.#spec = spec;
       this.#client = client;
       this.#table = tokens;
+      if (spec.promptLogprobs >= 0) this.#promptLogprobs.push({ id: spec.prompt[0]!, logprob: null, topLogprobs: [] });
       client.add(spec, this.#sink);
     } catch (error) {
       this.#fail(toInferxError(error));
@@ -146,8 +147,6 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
 
   #onPromptLogprobs({ first, logprobs, topTokens, topLogprobs }: PromptLogprobsOutput): void {
     const { prompt, promptLogprobs } = this.#spec!;
-    if (this.#promptLogprobs.length === 0)
-      this.#promptLogprobs.push({ id: prompt[0]!, logprob: null, topLogprobs: [] });
     logprobs.forEach((logprob, i) => {
       const alternatives = this.#alternatives(topTokens, topLogprobs, i, promptLogprobs);
       this.#promptLogprobs[first + i] = { id: prompt[first + i]!, logprob, topLogprobs: alternatives };

@@ -91,7 +91,7 @@ export function completeSampling(options: SamplingOptions, defaults: RequestDefa
     );
   return {
     temperature: number("temperature", 0, 0, 1e6),
-    topK: checkInt("topK", given("topK") ?? 0, 0),
+    topK: Math.min(checkInt("topK", given("topK") ?? 0, 0), defaults.vocabularySize),
     topP: number("topP", 1, 0, 1),
     minP: number("minP", 0, 0, 1),
     repetition: number("repetitionPenalty", 1, 1e-6, 1e6),

@@ -24,6 +24,33 @@ const command = {
   logitBias: 6,
 } as const;
 
+/** Staged by name; by number of their cache group also `slots`. Indices are in 32-bit words. */
+const stagedInputs = [
+  "tokens",
+  "positions",
+  "rope_row",
+  "row_index",
+  "seq_start",
+  "seq_context",
+  "seq_row",
+  "sample_row",
+  "row_state",
+  "position",
+  "seed",
+  "sample_index",
+  "target",
+  "temperature",
+  "top_k",
+  "top_p",
+  "min_p",
+  "repetition",
+  "presence",
+  "frequency",
+  "num_logprobs",
+  "mask_row",
+] as const;
+type StagedInput = (typeof stagedInputs)[number];
+
 const f32Bits = new Float32Array(1);
 const bits = new Int32Array(f32Bits.buffer);
 
@@ -37,7 +64,7 @@ export class StepInputs {
   readonly #slots: number[];
   // Rows whose history or bias list was used by an earlier sequence.
   readonly #dirtyRows = new Set<number>();
-  readonly #at: Record<string, number> = {};
+  readonly #at: Record<StagedInput, number>;
 
   constructor(layout: InputLayout, cache: CacheState) {
     this.buffer = new ArrayBuffer(layout.inputBytes);
@@ -45,8 +72,13 @@ export class StepInputs {
     this.#f32 = new Float32Array(this.buffer);
     this.#layout = layout;
     this.#cache = cache;
-    for (const [name, { offset }] of layout.inputs) this.#at[name] = offset / 4;
-    this.#slots = cache.groups.map((_, g) => this.#offset(`slots.${g}`));
+    const place = (name: string): number => {
+      const input = layout.inputs.get(name);
+      if (!input) throw new InferxError("IX_PLAN", `the plan has no input ${name}`);
+      return input.offset / 4;
+    };
+    this.#at = Object.fromEntries(stagedInputs.map((name) => [name, place(name)])) as Record<StagedInput, number>;
+    this.#slots = cache.groups.map((_, g) => place(`slots.${g}`));
   }
 
   /** A sequence got a row: what the device keeps per row is set anew. */
@@ -85,8 +117,9 @@ export class StepInputs {
       this.commands.push(command.copyBlock);
       this.commands.append(blockCopies, i, i + 3);
     }
-    this.#i32.set(plan.tokens.view(), this.#offset("tokens"));
-    this.#i32.set(plan.rowIndex.view(), this.#offset("row_index"));
+    const at = this.#at;
+    this.#i32.set(plan.tokens.view(), at.tokens);
+    this.#i32.set(plan.rowIndex.view(), at.row_index);
     let token = 0;
     let logits = 0;
     for (let i = 0; i < plan.numSequences; i++) {
@@ -97,62 +130,65 @@ export class StepInputs {
       token += count;
       logits += plan.numLogits.at(i);
     }
-    this.#i32[this.#offset("seq_start") + plan.numSequences] = token;
+    this.#i32[at.seq_start + plan.numSequences] = token;
     invariant(logits <= this.#layout.maxSampleRows, `${logits} rows of logits in a step`);
     return [token, plan.numSequences, logits];
   }
 
   #fillSequence(plan: StepPlan, i: number, token: number, count: number, ropeRow: number): void {
+    const i32 = this.#i32;
+    const at = this.#at;
     const row = plan.rows.at(i);
     const first = plan.firstPositions.at(i);
-    this.#i32[this.#offset("seq_start") + i] = token;
-    this.#i32[this.#offset("seq_context") + i] = first + count;
-    this.#i32[this.#offset("seq_row") + i] = row;
-    const positions = this.#offset("positions") + token;
-    const ropeRows = this.#offset("rope_row") + token;
+    i32[at.seq_start + i] = token;
+    i32[at.seq_context + i] = first + count;
+    i32[at.seq_row + i] = row;
     for (let k = 0; k < count; k++) {
-      this.#i32[positions + k] = first + k;
-      this.#i32[ropeRows + k] = ropeRow;
+      i32[at.positions + token + k] = first + k;
+      i32[at.rope_row + token + k] = ropeRow;
     }
     for (let g = 0; g < this.#slots.length; g++) {
-      const group = this.#cache.groups[g]!;
-      const width = group.spec.tokensPerBlock;
-      const table = row * group.maxColumns;
+      const { spec, maxColumns, table } = this.#cache.groups[g]!;
+      const width = spec.tokensPerBlock;
       const slots = this.#slots[g]! + token;
       for (let k = 0; k < count; k++) {
         const position = first + k;
-        this.#i32[slots + k] = group.table[table + Math.floor(position / width)]! * width + (position % width);
+        const block = table[row * maxColumns + Math.floor(position / width)]!;
+        i32[slots + k] = block * width + (position % width);
       }
     }
   }
 
-  #fillSamples(plan: StepPlan, i: number, start: number, request: EngineRequest): void {
-    const { sampling, logprobs, promptLogprobs } = request.spec;
+  #fillSamples(plan: StepPlan, i: number, start: number, { spec, usesHistory }: EngineRequest): void {
+    const i32 = this.#i32;
+    const f32 = this.#f32;
+    const at = this.#at;
+    const { sampling } = spec;
     const count = plan.numLogits.at(i);
     const sequence = plan.sequences[i]!;
     const end = plan.firstPositions.at(i) + plan.numNewTokens.at(i);
     for (let k = 0; k < count; k++) {
       const s = start + k;
-      const position = end - count + k;
+      const next = end - count + k + 1;
       const draws = k === count - 1 && plan.samples.at(i) === 1;
       const row = draws ? plan.rows.at(i) : -1;
-      this.#set("sample_row", s, row);
-      this.#set("row_state", s, draws && request.usesHistory ? row : -1);
-      this.#set("position", s, position + 1);
-      this.#set("sample_index", s, 0);
+      i32[at.sample_row + s] = row;
+      i32[at.row_state + s] = usesHistory ? row : -1;
+      i32[at.position + s] = next;
+      i32[at.sample_index + s] = 0;
       // The last position of a request without an answer has no next token: any will do, it is not reported.
-      this.#set("target", s, draws ? -1 : position + 1 < sequence.promptLength ? sequence.tokens[position + 1]! : 0);
-      this.#set("num_logprobs", s, draws ? logprobs : promptLogprobs);
-      this.#set("mask_row", s, -1);
-      this.#set("top_k", s, sampling.topK);
-      this.#set("seed", 2 * s, sampling.seed[0]);
-      this.#set("seed", 2 * s + 1, sampling.seed[1]);
-      this.#setFloat("temperature", s, sampling.temperature);
-      this.#setFloat("top_p", s, sampling.topP);
-      this.#setFloat("min_p", s, sampling.minP);
-      this.#setFloat("repetition", s, sampling.repetition);
-      this.#setFloat("presence", s, sampling.presence);
-      this.#setFloat("frequency", s, sampling.frequency);
+      i32[at.target + s] = draws ? -1 : next < sequence.promptLength ? sequence.tokens[next]! : 0;
+      i32[at.num_logprobs + s] = draws ? spec.logprobs : spec.promptLogprobs;
+      i32[at.mask_row + s] = -1;
+      i32[at.top_k + s] = sampling.topK;
+      i32[at.seed + 2 * s] = sampling.seed[0];
+      i32[at.seed + 2 * s + 1] = sampling.seed[1];
+      f32[at.temperature + s] = sampling.temperature;
+      f32[at.top_p + s] = sampling.topP;
+      f32[at.min_p + s] = sampling.minP;
+      f32[at.repetition + s] = sampling.repetition;
+      f32[at.presence + s] = sampling.presence;
+      f32[at.frequency + s] = sampling.frequency;
     }
   }
 
@@ -161,17 +197,5 @@ export class StepInputs {
     this.commands.push(row);
     this.commands.push(to - from);
     this.commands.append(tokens, from, to);
-  }
-
-  #offset(name: string): number {
-    const at = this.#at[name];
-    if (at === undefined) throw new InferxError("IX_PLAN", `the plan has no input ${name}`);
-    return at;
-  }
-  #set(name: string, index: number, value: number): void {
-    this.#i32[this.#at[name]! + index] = value;
-  }
-  #setFloat(name: string, index: number, value: number): void {
-    this.#f32[this.#at[name]! + index] = value;
   }
 }

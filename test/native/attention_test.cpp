@@ -20,20 +20,27 @@ struct Cache {
   int blocks, tokens, heads, width;
   std::vector<uint32_t> words;
   Cache(bool bf16, int blocks, int tokens, int heads, int width)
-      : bf16(bf16), blocks(blocks), tokens(tokens), heads(heads), width(width), words(size_t(blocks) * 2 * layer_words(), 0xFFFFFFFFu) {}
+      : bf16(bf16),
+        blocks(blocks),
+        tokens(tokens),
+        heads(heads),
+        width(width),
+        words(size_t(blocks) * 2 * layer_words(), 0xFFFFFFFFu) {}
   size_t layer_words() const { return size_t(2) * heads * width * tokens / (bf16 ? 2 : 1); }
   operator ix_tensor() {
     return {words.data() + layer_words(), 4, {blocks, tokens, heads, width}, int64_t(2 * layer_words() * 4)};
   }
   // What is stored, by the layout's description in docs/plan.md.
   float value(bool is_v, int block, int slot, int head, int d) const {
-    const size_t start = (size_t(block) * 2 + 1) * layer_words() + (size_t(2) * head + is_v) * width * tokens / (bf16 ? 2 : 1);
+    const size_t start =
+        (size_t(block) * 2 + 1) * layer_words() + (size_t(2) * head + is_v) * width * tokens / (bf16 ? 2 : 1);
     if (!bf16) {
       float f;
       std::memcpy(&f, &words[start + (is_v ? size_t(slot) * width + d : size_t(d) * tokens + slot)], 4);
       return f;
     }
-    const uint32_t w = is_v ? words[start + size_t(slot / 2) * width + d] : words[start + size_t(d / 2) * tokens + slot];
+    const uint32_t w =
+        is_v ? words[start + size_t(slot / 2) * width + d] : words[start + size_t(d / 2) * tokens + slot];
     const uint32_t bits = (is_v ? slot : d) % 2 ? w & 0xFFFF0000u : w << 16;
     float f;
     std::memcpy(&f, &bits, 4);
@@ -65,7 +72,10 @@ class Scene {
     for (int i = num_blocks_ - 1; i > 0; i--) std::swap(order[i], order[random_.below(i + 1)]);
     const auto noise = [&](int, int) { return random_.gauss(); };
     for (int c : contexts) {
-      Sequence q{Floats(c, heads_ * s.width, noise), Floats(c, s.kv_heads * s.width, noise), Floats(c, s.kv_heads * s.width, noise), {}};
+      Sequence q{Floats(c, heads_ * s.width, noise),
+                 Floats(c, s.kv_heads * s.width, noise),
+                 Floats(c, s.kv_heads * s.width, noise),
+                 {}};
       for (int b = 0; b * s.tokens < c; b++) q.blocks.push_back(order.back()), order.pop_back();
       sequences_.push_back(std::move(q));
     }
@@ -82,7 +92,8 @@ class Scene {
       std::vector<int32_t> start{0}, context, row, slots;
       int total = 0, cols = 1;
       for (auto [seq, n] : step) total += n, cols = std::max(cols, int(sequences_[seq].blocks.size()));
-      Floats q(total, heads_ * s_.width), k(total, s_.kv_heads * s_.width), v(total, s_.kv_heads * s_.width), y(total, q.cols);
+      Floats q(total, heads_ * s_.width), k(total, s_.kv_heads * s_.width), v(total, s_.kv_heads * s_.width),
+          y(total, q.cols);
       Ints table(int(step.size()), cols, [](int, int) { return -1; });
       for (size_t i = 0; i < step.size(); i++) {
         const auto [seq, n] = step[i];
@@ -102,12 +113,14 @@ class Scene {
         row.push_back(table_row);
       }
       call(find("kv_write", type_), {cache, k, v, list(slots), cache}, {}, threads);
-      call(find("attention", type_), {q, cache, list(start), list(context), list(row), table, s_.sinks ? list(sinks_) : omitted(), y},
+      call(find("attention", type_),
+           {q, cache, list(start), list(context), list(row), table, s_.sinks ? list(sinks_) : omitted(), y},
            {integer(heads_), real(scale()), integer(s_.window), real(s_.softcap)}, threads);
       CHECK(y.padding_kept(), "attention wrote to padding");
       for (size_t i = 0; i < step.size(); i++)
         for (int t = 0; t < step[i].second; t++)
-          for (int c = 0; c < y.cols; c++) out[step[i].first].at(context[i] - step[i].second + t, c) = y.at(start[i] + t, c);
+          for (int c = 0; c < y.cols; c++)
+            out[step[i].first].at(context[i] - step[i].second + t, c) = y.at(start[i] + t, c);
     }
     check_cache(cache, done);
     return out;
@@ -124,7 +137,8 @@ class Scene {
         double top = s_.sinks ? sinks_[h] : -INFINITY, error = 0, size = 0;
         for (int j = first; j <= t; j++) {
           double sum = 0;
-          for (int d = 0; d < s_.width; d++) sum += double(from.q.at(t, h * s_.width + d)) * stored(from.k.at(j, kv + d));
+          for (int d = 0; d < s_.width; d++)
+            sum += double(from.q.at(t, h * s_.width + d)) * stored(from.k.at(j, kv + d));
           sum *= float(scale());
           if (s_.softcap > 0) sum = s_.softcap * std::tanh(sum / s_.softcap);
           p.push_back(sum);
@@ -140,14 +154,15 @@ class Scene {
           }
           error += std::pow(y.at(t, h * s_.width + d) - sum, 2), size += magnitude * magnitude;
         }
-        CHECK(std::sqrt(error / size) < tolerance, "attention %s: token %d head %d: relative error %.3g", describe().c_str(), t, h, std::sqrt(error / size));
+        CHECK(std::sqrt(error / size) < tolerance, "attention %s: token %d head %d: relative error %.3g",
+              describe().c_str(), t, h, std::sqrt(error / size));
       }
   }
 
   std::string describe() const {
     char text[160];
-    std::snprintf(text, sizeof text, "%s tokens %d, %d x %d heads of %d, window %d, softcap %g, sinks %d", type_, s_.tokens, s_.kv_heads, s_.group,
-                  s_.width, s_.window, s_.softcap, s_.sinks);
+    std::snprintf(text, sizeof text, "%s tokens %d, %d x %d heads of %d, window %d, softcap %g, sinks %d", type_,
+                  s_.tokens, s_.kv_heads, s_.group, s_.width, s_.window, s_.softcap, s_.sinks);
     return text;
   }
 
@@ -184,7 +199,8 @@ static bool same(const Floats& a, const Floats& b) {
 static void test_shape(const Shape& s, uint64_t seed) {
   Scene scene(s, seed, {s.context, 45, 1, 300});
   const int n = s.context;
-  const bool rounded = s.bf16 && !std::strcmp(ix::cpu::isa_table().name, "avx512");  // q and probabilities in bf16 as well
+  const bool rounded =
+      s.bf16 && !std::strcmp(ix::cpu::isa_table().name, "avx512");  // q and probabilities in bf16 as well
   const std::vector<Floats> whole = scene.run({{{0, n}}, {{1, 45}, {2, 1}, {3, 300}}}, 1);
   for (int i = 0; i < 4; i++) scene.check(whole[i], i, rounded ? 8e-3 : 2e-6);
 
@@ -208,7 +224,8 @@ static void test_shape(const Shape& s, uint64_t seed) {
   }
   for (int threads : {1, 3, 16}) {
     const std::vector<Floats> out = scene.run(mixed, threads);
-    for (int i = 0; i < 4; i++) CHECK(same(out[i], whole[i]), "beside others, sequence %d, %d threads: %s", i, threads, scene.describe().c_str());
+    for (int i = 0; i < 4; i++)
+      CHECK(same(out[i], whole[i]), "beside others, sequence %d, %d threads: %s", i, threads, scene.describe().c_str());
   }
 }
 
@@ -234,7 +251,8 @@ static void test_fused() {
           const int width = 24, half = 8, heads = 6, kv_heads = 2, tokens = 32, blocks = 5;
           const char* type = bf16 ? "kv_bf16" : "kv_f32";
           const auto noise = [&](int, int) { return random.gauss(); };
-          Floats q(rows, heads * width, noise), k(rows, kv_heads * width, noise), v(rows, kv_heads * width, noise), table(rows, 2 * half, noise);
+          Floats q(rows, heads * width, noise), k(rows, kv_heads * width, noise), v(rows, kv_heads * width, noise),
+              table(rows, 2 * half, noise);
           std::vector<float> qw(width), kw(width);
           for (int i = 0; i < width; i++) qw[i] = random.gauss(), kw[i] = random.gauss();
           std::vector<int32_t> slots;
@@ -256,11 +274,13 @@ static void test_fused() {
 
 int main() {
   const Shape shapes[] = {
-      {false, 16, 2, 1, 24, 70, 0, 0, false},    {false, 32, 1, 3, 96, 600, 0, 0, false},  {false, 32, 3, 2, 64, 90, 40, 0, false},
-      {false, 64, 1, 16, 128, 80, 5, 0, true},   {false, 4, 1, 1, 2, 300, 0, 20, true},    {false, 128, 1, 1, 256, 530, 290, 0, false},
-      {true, 32, 2, 1, 24, 70, 0, 0, false},     {true, 32, 1, 3, 96, 600, 0, 0, false},   {true, 32, 3, 2, 64, 90, 40, 0, false},
-      {true, 32, 1, 16, 128, 80, 5, 0, true},    {true, 32, 1, 7, 80, 75, 0, 20, true},    {true, 32, 1, 1, 256, 530, 290, 0, false},
-      {true, 32, 2, 1, 2, 300, 1, 0, false},     {true, 32, 2, 13, 50, 60, 0, 0, false},
+      {false, 16, 2, 1, 24, 70, 0, 0, false},  {false, 32, 1, 3, 96, 600, 0, 0, false},
+      {false, 32, 3, 2, 64, 90, 40, 0, false}, {false, 64, 1, 16, 128, 80, 5, 0, true},
+      {false, 4, 1, 1, 2, 300, 0, 20, true},   {false, 128, 1, 1, 256, 530, 290, 0, false},
+      {true, 32, 2, 1, 24, 70, 0, 0, false},   {true, 32, 1, 3, 96, 600, 0, 0, false},
+      {true, 32, 3, 2, 64, 90, 40, 0, false},  {true, 32, 1, 16, 128, 80, 5, 0, true},
+      {true, 32, 1, 7, 80, 75, 0, 20, true},   {true, 32, 1, 1, 256, 530, 290, 0, false},
+      {true, 32, 2, 1, 2, 300, 1, 0, false},   {true, 32, 2, 13, 50, 60, 0, 0, false},
   };
   uint64_t seed = 1;
   for (const Shape& s : shapes) test_shape(s, seed++);

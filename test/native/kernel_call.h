@@ -1,4 +1,5 @@
-// What the tests of CPU kernels share: tensors with poisoned padding, calls by name, threads, checks. Not a test itself.
+// What the tests of CPU kernels share: tensors with poisoned padding, calls by name, threads, checks. Not a test
+// itself.
 #pragma once
 #include <atomic>
 #include <cmath>
@@ -17,14 +18,14 @@ namespace test {
 
 inline int failures = 0;
 inline long checks = 0;
-#define CHECK(condition, ...)                                               \
-  do {                                                                      \
-    test::checks++;                                                         \
-    if (!(condition) && ++test::failures <= 30) {                           \
-      std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);           \
-      std::printf(__VA_ARGS__);                                             \
-      std::printf("\n");                                                    \
-    }                                                                       \
+#define CHECK(condition, ...)                                     \
+  do {                                                            \
+    test::checks++;                                               \
+    if (!(condition) && ++test::failures <= 30) {                 \
+      std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+      std::printf(__VA_ARGS__);                                   \
+      std::printf("\n");                                          \
+    }                                                             \
   } while (0)
 
 inline int report() {
@@ -57,7 +58,8 @@ struct Table {
     if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::quiet_NaN();
     return T(0x7ABCDEF1);
   }
-  Table(int rows, int cols) : rows(rows), cols(cols), stride((cols + 31) / 32 * 32), data(size_t(rows + 1) * stride, mark()) {}
+  Table(int rows, int cols)
+      : rows(rows), cols(cols), stride((cols + 31) / 32 * 32), data(size_t(rows + 1) * stride, mark()) {}
   template <class F>
   Table(int rows, int cols, F&& fill) : Table(rows, cols) {
     for (int r = 0; r < rows; r++)
@@ -113,13 +115,15 @@ inline const ix_kernel& find(const std::string& op, const char* type = "") {
   const ix::cpu::IsaTable& table = ix::cpu::isa_table();
   for (uint32_t i = 0; i < table.num_kernels; i++) {
     const char* signature = table.kernels[i]->signature;
-    if (!std::strncmp(signature, (op + "(").c_str(), op.size() + 1) && std::strstr(signature, type)) return *table.kernels[i];
+    if (!std::strncmp(signature, (op + "(").c_str(), op.size() + 1) && std::strstr(signature, type))
+      return *table.kernels[i];
   }
   std::printf("no kernel for %s %s\n", op.c_str(), type);
   std::exit(1);
 }
 
-inline void call(const ix_kernel& kernel, const std::vector<ix_tensor>& operands, const std::vector<ix_attr>& attrs, int threads = 2) {
+inline void call(const ix_kernel& kernel, const std::vector<ix_tensor>& operands, const std::vector<ix_attr>& attrs,
+                 int threads = 2) {
   Threads stream(threads);
   ix_kernel_call c{operands.data(), attrs.data(), nullptr};
   const size_t bytes = kernel.workspace ? kernel.workspace(&c, threads) : 0;
@@ -129,7 +133,8 @@ inline void call(const ix_kernel& kernel, const std::vector<ix_tensor>& operands
   kernel.launch(&stream, &c);
   for (int i = 0; i < 64; i++) CHECK(start[bytes + i] == 0xFF, "%s wrote behind its workspace", kernel.signature);
 }
-inline void call(const std::string& op, const std::vector<ix_tensor>& operands, const std::vector<ix_attr>& attrs, int threads = 2) {
+inline void call(const std::string& op, const std::vector<ix_tensor>& operands, const std::vector<ix_attr>& attrs,
+                 int threads = 2) {
   call(find(op), operands, attrs, threads);
 }
 

@@ -1,5 +1,6 @@
-// Norms, activations, rope, elementwise ops, primitives, routing: each kernel of the instruction set that isa_table() picks
-// against double arithmetic, at odd sizes, with no, one and many tokens. Attention and sample have tests of their own.
+// Norms, activations, rope, elementwise ops, primitives, routing: each kernel of the instruction set that isa_table()
+// picks against double arithmetic, at odd sizes, with no, one and many tokens. Attention and sample have tests of their
+// own.
 #include <algorithm>
 #include <functional>
 
@@ -16,13 +17,20 @@ static Floats random_table(Random& random, int rows, int cols, float size = 1) {
 
 static double activation(int kind, double x) {
   switch (kind) {
-    case 0: return x / (1 + std::exp(-x));
-    case 1: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case 2: return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));  // = x/2 (1 + tanh)
-    case 3: return x > 0 ? x : 0;
-    case 4: return x / (1 + std::exp(-1.702 * x));
-    case 5: return 1 / (1 + std::exp(-x));
-    default: return std::tanh(x);
+    case 0:
+      return x / (1 + std::exp(-x));
+    case 1:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case 2:
+      return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));  // = x/2 (1 + tanh)
+    case 3:
+      return x > 0 ? x : 0;
+    case 4:
+      return x / (1 + std::exp(-1.702 * x));
+    case 5:
+      return 1 / (1 + std::exp(-x));
+    default:
+      return std::tanh(x);
   }
 }
 
@@ -35,7 +43,8 @@ static void test_activations() {
     double worst = 0;
     for (int c = 0; c < x.cols; c++) {
       const double e = activation(kind, x.at(0, c));
-      if (std::fabs(e) > 1e-30) worst = std::max(worst, std::fabs(y.at(0, c) - e) / std::fabs(e) / (1 + std::fabs(x.at(0, c))));
+      if (std::fabs(e) > 1e-30)
+        worst = std::max(worst, std::fabs(y.at(0, c) - e) / std::fabs(e) / (1 + std::fabs(x.at(0, c))));
     }
     CHECK(worst < (kind == 1 || kind == 2 ? 2e-6 : 4e-7), "activation %d: relative error %.3g", kind, worst);
     for (int rows : kRows)
@@ -55,8 +64,8 @@ static void test_activations() {
   Floats odd(1, 3, [](int, int c) { return c == 0 ? NAN : c == 1 ? INFINITY : -INFINITY; }), out(1, 3);
   for (int kind = 0; kind < 7; kind++) {
     call("act", {odd, out}, {integer(kind)});
-    CHECK(std::isnan(out.at(0, 0)) && (kind >= 5 ? out.at(0, 1) == 1 : out.at(0, 1) == INFINITY), "activation %d of NaN, inf: %g %g",
-          kind, out.at(0, 0), out.at(0, 1));
+    CHECK(std::isnan(out.at(0, 0)) && (kind >= 5 ? out.at(0, 1) == 1 : out.at(0, 1) == INFINITY),
+          "activation %d of NaN, inf: %g %g", kind, out.at(0, 0), out.at(0, 1));
   }
 }
 
@@ -65,16 +74,21 @@ static void test_elementwise() {
     const char* op;
     std::function<double(double, double)> f;
   };
-  const Binary binary[] = {{"add", [](double a, double b) { return a + b; }}, {"mul", [](double a, double b) { return a * b; }},
-                           {"sub", [](double a, double b) { return a - b; }}, {"div", [](double a, double b) { return a / b; }},
+  const Binary binary[] = {{"add", [](double a, double b) { return a + b; }},
+                           {"mul", [](double a, double b) { return a * b; }},
+                           {"sub", [](double a, double b) { return a - b; }},
+                           {"div", [](double a, double b) { return a / b; }},
                            {"max", [](double a, double b) { return std::max(a, b); }}};
   struct Unary {
     const char* op;
     std::function<double(double)> f;
   };
-  const Unary unary[] = {{"exp", [](double x) { return std::exp(x); }},   {"neg", [](double x) { return -x; }},
-                         {"recip", [](double x) { return 1 / x; }},       {"sqrt", [](double x) { return std::sqrt(x); }},
-                         {"rsqrt", [](double x) { return 1 / std::sqrt(x); }}, {"tanh", [](double x) { return std::tanh(x); }}};
+  const Unary unary[] = {{"exp", [](double x) { return std::exp(x); }},
+                         {"neg", [](double x) { return -x; }},
+                         {"recip", [](double x) { return 1 / x; }},
+                         {"sqrt", [](double x) { return std::sqrt(x); }},
+                         {"rsqrt", [](double x) { return 1 / std::sqrt(x); }},
+                         {"tanh", [](double x) { return std::tanh(x); }}};
   Random random(2);
   for (int rows : kRows)
     for (int cols : kWidths) {
@@ -84,7 +98,8 @@ static void test_elementwise() {
           if (rows == 0 && shape == 1) continue;
           Floats b = random_table(random, shape == 1 ? 1 : rows, shape == 2 ? 1 : cols);
           call(op.op, {a, b, y}, {});
-          compare(op.op, y, 1e-7, [&](int r, int c) { return op.f(a.at(r, c), b.at(shape == 1 ? 0 : r, shape == 2 ? 0 : c)); });
+          compare(op.op, y, 1e-7,
+                  [&](int r, int c) { return op.f(a.at(r, c), b.at(shape == 1 ? 0 : r, shape == 2 ? 0 : c)); });
         }
       for (const Unary& op : unary) {
         call(op.op, {a, y}, {});
@@ -100,7 +115,8 @@ static void test_elementwise() {
       std::vector<int32_t> chosen{rows - 1, 0, rows - 1, -1, rows};
       Floats picked(5, cols);
       call("gather", {a, list(chosen), picked}, {});
-      compare("gather", picked, 0, [&](int r, int c) { return chosen[r] >= 0 && chosen[r] < rows ? a.at(chosen[r], c) : 0.0; });
+      compare("gather", picked, 0,
+              [&](int r, int c) { return chosen[r] >= 0 && chosen[r] < rows ? a.at(chosen[r], c) : 0.0; });
 
       Floats sum(rows, 1), top(rows, 1);
       call("reduce_sum", {a, sum}, {});
@@ -108,7 +124,8 @@ static void test_elementwise() {
       call("softmax", {a, y}, {});
       std::vector<double> sums(rows), tops(rows, -INFINITY), shares(rows);
       for (int r = 0; r < rows; r++)
-        for (int c = 0; c < cols; c++) sums[r] += a.at(r, c), tops[r] = std::max(tops[r], double(a.at(r, c))), shares[r] += std::exp(a.at(r, c));
+        for (int c = 0; c < cols; c++)
+          sums[r] += a.at(r, c), tops[r] = std::max(tops[r], double(a.at(r, c))), shares[r] += std::exp(a.at(r, c));
       compare("reduce_sum", sum, 1e-6 + 1e-7 * cols, [&](int r, int) { return sums[r]; });
       compare("reduce_max", top, 0, [&](int r, int) { return tops[r]; });
       compare("softmax", y, 1e-6, [&](int r, int c) { return std::exp(a.at(r, c)) / shares[r]; });
@@ -138,7 +155,8 @@ static void test_norms() {
           std::vector<float> w(width), b(width);
           for (int i = 0; i < width; i++) w[i] = random.gauss(), b[i] = random.gauss();
           call("rms_norm", {x, with ? list(w) : omitted(), y}, {integer(groups), real(1e-3)});
-          call("layer_norm", {x, with ? list(w) : omitted(), with > 1 ? list(b) : omitted(), z}, {integer(groups), real(1e-3)});
+          call("layer_norm", {x, with ? list(w) : omitted(), with > 1 ? list(b) : omitted(), z},
+               {integer(groups), real(1e-3)});
           const auto mean = [&](int r, int c, double minus, int power) {
             double sum = 0;
             for (int i = 0; i < width; i++) sum += std::pow(x.at(r, c / width * width + i) - minus, power);
@@ -148,14 +166,16 @@ static void test_norms() {
           for (int r = 0; r < rows; r++)
             for (int g = 0; g < groups; g++) {
               const int at = r * groups + g;
-              squares[at] = mean(r, g * width, 0, 2), means[at] = mean(r, g * width, 0, 1), variances[at] = mean(r, g * width, means[at], 2);
+              squares[at] = mean(r, g * width, 0, 2), means[at] = mean(r, g * width, 0, 1),
+              variances[at] = mean(r, g * width, means[at], 2);
             }
           compare("rms_norm", y, 1e-6, [&](int r, int c) {
             return x.at(r, c) / std::sqrt(squares[r * groups + c / width] + 1e-3) * (with ? w[c % width] : 1);
           });
           compare("layer_norm", z, 2e-6, [&](int r, int c) {
             const int at = r * groups + c / width;
-            return (x.at(r, c) - means[at]) / std::sqrt(variances[at] + 1e-3) * (with ? w[c % width] : 1) + (with > 1 ? b[c % width] : 0);
+            return (x.at(r, c) - means[at]) / std::sqrt(variances[at] + 1e-3) * (with ? w[c % width] : 1) +
+                   (with > 1 ? b[c % width] : 0);
           });
           if (groups == 1 && with == 1) {
             Floats a = random_table(random, rows, cols), sum(rows, cols), both(rows, cols), apart(rows, cols);
@@ -190,7 +210,8 @@ static void test_rope() {
             if (i >= 2 * half) return double(x.at(t, n));
             const int pair = interleaved ? i / 2 : i % half;
             const bool second = interleaved ? i % 2 : i >= half;
-            const double a = x.at(t, base + (interleaved ? 2 * pair : pair)), b = x.at(t, base + (interleaved ? 2 * pair + 1 : pair + half));
+            const double a = x.at(t, base + (interleaved ? 2 * pair : pair)),
+                         b = x.at(t, base + (interleaved ? 2 * pair + 1 : pair + half));
             const double cos = table.at(t, pair), sin = table.at(t, half + pair);
             return second ? b * cos + a * sin : a * cos - b * sin;
           });
@@ -205,21 +226,28 @@ static void test_moe() {
         if (k > experts) continue;
         for (int scoring = 0; scoring < 3; scoring++)
           for (int renormalize : {0, 1}) {
-            Floats logits(rows, experts, [&](int r, int) { return r == 1 ? float(random.below(3)) : random.gauss(); });  // row 1: many ties
+            Floats logits(rows, experts, [&](int r, int) {
+              return r == 1 ? float(random.below(3)) : random.gauss();
+            });  // row 1: many ties
             Ints chosen(rows, k);
             Floats weights(rows, k);
-            call("moe_route", {logits, chosen, weights}, {integer(k), integer(scoring), integer(renormalize), real(2.5)});
+            call("moe_route", {logits, chosen, weights},
+                 {integer(k), integer(scoring), integer(renormalize), real(2.5)});
             std::vector<std::vector<double>> expected(rows);
             for (int r = 0; r < rows; r++) {
               std::vector<int> order(experts);
               for (int e = 0; e < experts; e++) order[e] = e;
-              std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits.at(r, a) > logits.at(r, b); });
+              std::stable_sort(order.begin(), order.end(),
+                               [&](int a, int b) { return logits.at(r, a) > logits.at(r, b); });
               double all = 0, kept = 0;
               for (int e = 0; e < experts; e++) all += std::exp(logits.at(r, e));
               for (int j = 0; j < k; j++) {
-                CHECK(chosen.at(r, j) == order[j], "moe_route: row %d slot %d: expert %d, expected %d", r, j, chosen.at(r, j), order[j]);
+                CHECK(chosen.at(r, j) == order[j], "moe_route: row %d slot %d: expert %d, expected %d", r, j,
+                      chosen.at(r, j), order[j]);
                 const double v = logits.at(r, order[j]);
-                expected[r].push_back(scoring == 0 ? std::exp(v) / all : scoring == 1 ? std::exp(v) : 1 / (1 + std::exp(-v)));
+                expected[r].push_back(scoring == 0   ? std::exp(v) / all
+                                      : scoring == 1 ? std::exp(v)
+                                                     : 1 / (1 + std::exp(-v)));
                 kept += expected[r].back();
               }
               for (double& w : expected[r]) w *= 2.5 / (renormalize || scoring == 1 ? kept : 1);
@@ -239,8 +267,10 @@ static void test_moe() {
   Ints chosen(2, 2);
   for (int scoring = 0; scoring < 3; scoring++) {
     call("moe_route", {bad, chosen, weights}, {integer(2), integer(scoring), integer(1), real(1)});
-    CHECK(chosen.at(0, 0) == 2 && chosen.at(0, 1) == 0 && weights.at(0, 0) == 1 && weights.at(0, 1) == 0, "moe_route with NaN, scoring %d", scoring);
-    CHECK(chosen.at(1, 0) == 0 && chosen.at(1, 1) == 1 && std::isfinite(weights.at(1, 0)), "moe_route of NaN only, scoring %d", scoring);
+    CHECK(chosen.at(0, 0) == 2 && chosen.at(0, 1) == 0 && weights.at(0, 0) == 1 && weights.at(0, 1) == 0,
+          "moe_route with NaN, scoring %d", scoring);
+    CHECK(chosen.at(1, 0) == 0 && chosen.at(1, 1) == 1 && std::isfinite(weights.at(1, 0)),
+          "moe_route of NaN only, scoring %d", scoring);
   }
 }
 

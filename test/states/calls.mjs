@@ -31,7 +31,8 @@ export const calls = {
     return { architecture, weightBytes, fits };
   },
   "Model.generate": async ({ model, signal }) => (await model.generate(prompt, { ...greedy, signal })).text,
-  "Model.chat": async ({ model, signal }) => textOf(model.chat("How much is 16 plus 4?", { temperature: 0, signal })),
+  "Model.chat": async ({ model, signal }) =>
+    textOf(model.chat("How much is 16 plus 4?", { temperature: 0, maxTokens: 16, signal })),
   "Model.tokenize": async ({ model }) => model.tokenize(prompt),
   "Model.detokenize": async ({ model }) => model.detokenize([300, 301, 302]),
   "Model.renderChat": async ({ model }) => model.renderChat("Hello"),

@@ -38,16 +38,26 @@ const usual: Row = {
   "process exit": ends,
 };
 const takesSignal = { aborted: fails("IX_ABORTED") } satisfies Partial<Row>;
+/** Needs nothing that dispose() frees: the checkpoint's text and plan stay. */
+const staysUsable = { disposed: works } satisfies Partial<Row>;
 const standsAlone = notApplicable("does not touch the disposed model");
+
+/** The constructor of Generation is public to the other classes only. */
+const notForUsers = Object.fromEntries(
+  Object.keys(usual).map((state) => [
+    state,
+    notApplicable("generate, chat, add and fork make generations; nobody else can"),
+  ]),
+) as Row;
 
 export const cells: Record<string, Row> = {
   "Model.load": { ...usual, ...takesSignal, disposed: standsAlone },
   "Model.plan": { ...usual, ...takesSignal, disposed: standsAlone },
   "Model.generate": { ...usual, ...takesSignal },
   "Model.chat": { ...usual, ...takesSignal },
-  "Model.tokenize": usual,
-  "Model.detokenize": usual,
-  "Model.renderChat": usual,
+  "Model.tokenize": { ...usual, ...staysUsable },
+  "Model.detokenize": { ...usual, ...staysUsable },
+  "Model.renderChat": { ...usual, ...staysUsable },
   "Model.stats": usual,
   "Model.dispose": { ...usual, disposed: works },
   "Model.[Symbol.asyncDispose]": { ...usual, disposed: works },
@@ -56,12 +66,13 @@ export const cells: Record<string, Row> = {
   "KVCache.fork": { ...usual, ...takesSignal },
   "KVCache.pin": usual,
   "KVCache.clear": usual,
-  "Scheduler.constructor": usual,
+  "Scheduler.constructor": { ...usual, ...staysUsable },
   "Scheduler.add": { ...usual, ...takesSignal },
   "Scheduler.stats": usual,
   "Scheduler.on": usual,
-  "Scheduler.dispose": usual,
-  "Scheduler.[Symbol.asyncDispose]": usual,
+  "Scheduler.dispose": { ...usual, ...staysUsable },
+  "Scheduler.[Symbol.asyncDispose]": { ...usual, ...staysUsable },
+  "Generation.constructor": notForUsers,
   "Generation.then": { ...usual, ...takesSignal },
   "Generation.[Symbol.asyncIterator]": { ...usual, ...takesSignal },
   "Generation.abort": { ...usual, disposed: works },

@@ -6,7 +6,7 @@ const index = fileURLToPath(new URL("../../lib/index.ts", import.meta.url));
 
 /** "__@asyncIterator@123" -> "[Symbol.asyncIterator]"; private names give undefined. */
 function nameOf(symbol: ts.Symbol): string | undefined {
-  if (symbol.name.startsWith("__#")) return undefined;
+  if (symbol.name.includes("#")) return undefined;
   const wellKnown = /^__@(\w+)@\d+$/.exec(symbol.name);
   return wellKnown ? `[Symbol.${wellKnown[1]}]` : symbol.name;
 }

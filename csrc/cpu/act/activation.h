@@ -34,13 +34,20 @@ struct Tanh {
 template <class F>
 inline void with_activation(int64_t kind, F&& body) {
   switch (kind) {
-    case 0: return body(Silu());
-    case 1: return body(GeluErf());
-    case 2: return body(GeluTanh());
-    case 3: return body(Relu());
-    case 4: return body(QuickGelu());
-    case 5: return body(Sigmoid());
-    default: return body(Tanh());
+    case 0:
+      return body(Silu());
+    case 1:
+      return body(GeluErf());
+    case 2:
+      return body(GeluTanh());
+    case 3:
+      return body(Relu());
+    case 4:
+      return body(QuickGelu());
+    case 5:
+      return body(Sigmoid());
+    default:
+      return body(Tanh());
   }
 }
 

@@ -1,8 +1,9 @@
-// attention: causal attention over the paged cache, see docs/plan.md. Head widths up to 256; tokens per block divide 256.
+// attention: causal attention over the paged cache, see docs/plan.md. Head widths up to 256; tokens per block divide
+// 256.
 //
-// Work is cut into items (a tile of query rows of one KV head) and, where the items do not fill the threads evenly, into
-// units (one split of one item). Units run in rounds of a fixed number of slots, so that memory does not grow with the
-// context, and their results are merged in the same order as an item alone would do it.
+// Work is cut into items (a tile of query rows of one KV head) and, where the items do not fill the threads evenly,
+// into units (one split of one item). Units run in rounds of a fixed number of slots, so that memory does not grow with
+// the context, and their results are merged in the same order as an item alone would do it.
 #include "cpu/attention/tile.h"
 #include "cpu/elementwise/rows.h"
 
@@ -12,9 +13,9 @@ using namespace ix::cpu;
 constexpr int kSlotsPerThread = 24;
 
 struct Tile {
-  int seq, first, count;         // queries first .. first + count - 1 of the sequence
+  int seq, first, count;  // queries first .. first + count - 1 of the sequence
   int first_split, num_splits;
-  int unit;                      // units of one group of heads before this tile
+  int unit;  // units of one group of heads before this tile
 };
 
 struct Problem {
@@ -25,8 +26,13 @@ struct Problem {
   int queries;                              // of a tile
 
   explicit Problem(const ix_kernel_call* call)
-      : q(call->operands[0]), seq_start(call->operands[2]), seq_context(call->operands[3]), seq_row(call->operands[4]),
-        block_table(call->operands[5]), sinks(call->operands[6]), y(call->operands[7]) {
+      : q(call->operands[0]),
+        seq_start(call->operands[2]),
+        seq_context(call->operands[3]),
+        seq_row(call->operands[4]),
+        block_table(call->operands[5]),
+        sinks(call->operands[6]),
+        y(call->operands[7]) {
     heads = max(1, int(call->attrs[0].i));
     rule = {float(call->attrs[1].f), float(call->attrs[3].f)};
     window = int(call->attrs[2].i);
@@ -48,7 +54,7 @@ struct Workspace {
   Tile* tiles;
   TileScratch* scratch;  // of each thread
   TileState* slots;
-  TileState* carry;      // two: of the item that the last round left unfinished, and for the one that this round leaves
+  TileState* carry;  // two: of the item that the last round left unfinished, and for the one that this round leaves
   int num_slots;
   size_t bytes;
 
@@ -80,7 +86,13 @@ struct Item {
   TileView<kPair> view;
 
   Item(const Problem& p, const KvCache<kPair>& cache, const Tile& tile, int lane)
-      : p(p), tile(tile), view{cache, row_i(p.block_table, ints(p.seq_row)[tile.seq]), lane / p.splits_of_group, 0, ints(p.seq_context)[tile.seq], {}, {}} {
+      : p(p), tile(tile), view{cache,
+                               row_i(p.block_table, ints(p.seq_row)[tile.seq]),
+                               lane / p.splits_of_group,
+                               0,
+                               ints(p.seq_context)[tile.seq],
+                               {},
+                               {}} {
     const int skipped = lane % p.splits_of_group * p.group_heads;
     first_head = view.kv_head * p.group + skipped;
     num_heads = min(p.group_heads, p.group - skipped);
@@ -100,7 +112,8 @@ struct Item {
   void finish(const TileState& total) const {
     const int width = view.cache.width;
     for (int t = 0; t < view.rows; t++)
-      finish_row(total, t, p.sinks.data ? floats(p.sinks) + head(t) : nullptr, row(p.y, token(t)) + head(t) * width, width);
+      finish_row(total, t, p.sinks.data ? floats(p.sinks) + head(t) : nullptr, row(p.y, token(t)) + head(t) * width,
+                 width);
   }
 };
 
@@ -125,7 +138,8 @@ void run_items(ix_stream* stream, const Problem& p, const KvCache<kPair>& cache,
 }
 
 template <int kPair>
-void run_units(ix_stream* stream, const Problem& p, const KvCache<kPair>& cache, const Workspace& ws, int num_tiles, int num_units) {
+void run_units(ix_stream* stream, const Problem& p, const KvCache<kPair>& cache, const Workspace& ws, int num_tiles,
+               int num_units) {
   const int lanes = p.lanes();
   // units in order: tile, lane, split
   const auto tile_of = [&](int unit) -> const Tile& {
@@ -195,5 +209,11 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(attention_f32, "attention(q: f32[T,N], cache: kv_f32[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], block_table: i32[P,C], sinks?: f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]", "", launch<1>, workspace)
-IX_KERNEL(attention_bf16, "attention(q: f32[T,N], cache: kv_bf16[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], block_table: i32[P,C], sinks?: f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]", "", launch<2>, workspace)
+IX_KERNEL(attention_f32,
+          "attention(q: f32[T,N], cache: kv_f32[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], "
+          "block_table: i32[P,C], sinks?: f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]",
+          "", launch<1>, workspace)
+IX_KERNEL(attention_bf16,
+          "attention(q: f32[T,N], cache: kv_bf16[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], "
+          "block_table: i32[P,C], sinks?: f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]",
+          "", launch<2>, workspace)

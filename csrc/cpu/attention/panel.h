@@ -1,6 +1,6 @@
-// The one product of attention: a panel of a KV block, `steps` rows of words, times the same number of values of each of
-// T query rows. For scores the lanes are tokens and the steps dimensions; for the output the lanes are dimensions and the
-// steps tokens. Every output is one chain over the steps in order, so the number of rows changes no bit.
+// The one product of attention: a panel of a KV block, `steps` rows of words, times the same number of values of each
+// of T query rows. For scores the lanes are tokens and the steps dimensions; for the output the lanes are dimensions
+// and the steps tokens. Every output is one chain over the steps in order, so the number of rows changes no bit.
 #pragma once
 #include "cpu/kv/cache.h"
 
@@ -15,8 +15,8 @@ constexpr int kTileRows = 6;
 constexpr int kTileRows = 4;
 #endif
 constexpr int kPanelLanes = 2 * kLanes;
-constexpr int kSplit = 256;             // positions that are normalised together
-constexpr int kLd = kSplit + 32;        // words from one row of a tile to the next: room for one panel more, no power of two
+constexpr int kSplit = 256;       // positions that are normalised together
+constexpr int kLd = kSplit + 32;  // words from one row of a tile to the next: room for one panel more, no power of two
 
 typedef float __attribute__((may_alias)) FloatAny;
 
@@ -112,15 +112,20 @@ struct PanelSet {
   typedef void (*Fn)(const PanelArgs&);
   Fn full[3], partial;
 
-  // Runs n panels; place(i, &w, &next, &y) says where panel i is. `args` holds the rest.
+  // The panels that `lanes` fall into, the last one partial if need be; place(i, &w, &next, &y) says where panel i is.
   template <class F>
-  IX_INLINE void run(PanelArgs args, int n, F&& place) const {
+  IX_INLINE void run(PanelArgs args, int lanes, F&& place) const {
+    const int n = lanes / kPanelLanes;
     for (int i = 0; i < n;) {
-      int k = full[2] && n - i >= 4 ? 2 : full[1] && n - i >= 2 ? 1 : 0;
+      const int k = full[2] && n - i >= 4 ? 2 : full[1] && n - i >= 2 ? 1 : 0;
       for (int j = 0; j < 1 << k; j++) place(i + j, &args.w[j], &args.next[j], &args.y[j]);
       full[k](args);
       i += 1 << k;
     }
+    args.lanes = lanes % kPanelLanes;
+    if (args.lanes == 0) return;
+    place(n, &args.w[0], &args.next[0], &args.y[0]);
+    partial(args);
   }
 };
 

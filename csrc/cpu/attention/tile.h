@@ -1,5 +1,6 @@
 // One tile of attention: a few query rows that share a KV head against kSplit positions, and how the results of several
-// splits combine. Splits lie at absolute positions and are merged in order, so a row's bits depend on nothing around it.
+// splits combine. Splits lie at absolute positions and are merged in order, so a row's bits depend on nothing around
+// it.
 #pragma once
 #include <cmath>
 
@@ -60,7 +61,8 @@ IX_INLINE void load_query(Word* to, const float* q, int width) {
 // Scores of positions base + [from, to) become probabilities relative to their maximum, in place (as the next product
 // wants them); what the row does not see becomes 0.
 template <int kPair>
-IX_INLINE void softmax_row(float* scores, int from, int to, int first, int last, ScoreRule rule, float* top, float* sum) {
+IX_INLINE void softmax_row(float* scores, int from, int to, int first, int last, ScoreRule rule, float* top,
+                           float* sum) {
   Vf most = splat(-kInf);
   for (int i = from; i < to; i += kLanes) {
     const Vi at = iota() + splat_i(i);
@@ -101,14 +103,16 @@ void attend_split(const TileView<kPair>& view, int split, ScoreRule rule, TileSc
 
   PanelArgs args{{}, {}, {}, tokens, s.query[0], width / kPair, tokens, false};
   const int per_block = max(1, tokens / kPanelLanes), num_panels = (end - begin) * per_block;
-  const auto keys = [&](int i) { return cache.k(view.blocks[begin + i / per_block], head) + i % per_block * kPanelLanes; };
+  const auto keys = [&](int i) {
+    return cache.k(view.blocks[begin + i / per_block], head) + i % per_block * kPanelLanes;
+  };
   const auto place_keys = [&](int i, const Word** w, const Word** next, float** y) {
     *w = keys(i);
     *next = i + kMaxPanels < num_panels ? keys(i + kMaxPanels) : first_v;
     *y = s.scores[0] + begin * tokens - base + i / per_block * tokens + i % per_block * kPanelLanes;
   };
   if (tokens >= kPanelLanes) {
-    panels.run(args, num_panels, place_keys);
+    panels.run(args, num_panels * kPanelLanes, place_keys);
   } else {
     for (int i = 0; i < num_panels; i++) {
       place_keys(i, &args.w[0], &args.next[0], &args.y[0]);
@@ -118,26 +122,24 @@ void attend_split(const TileView<kPair>& view, int split, ScoreRule rule, TileSc
 
   const int from = (begin * tokens - base) / kLanes * kLanes, to = end * tokens - base;
   for (int t = 0; t < view.rows; t++)
-    softmax_row<kPair>(s.scores[t], from, to, view.first[t] - base, view.last[t] - base, rule, &part.top[t], &part.sum[t]);
+    softmax_row<kPair>(s.scores[t], from, to, view.first[t] - base, view.last[t] - base, rule, &part.top[t],
+                       &part.sum[t]);
 
   constexpr int kWordsPerPair = kPair == 2 && !kBf16Products ? 2 : 1;  // of probabilities, for one word of V
   for (int b = begin; b < end; b++) {
     const Word* values = cache.v(view.blocks[b], head);
     const Word* next_values = b + 1 < end ? cache.v(view.blocks[b + 1], head) : values;
-    const Word* probabilities = reinterpret_cast<const Word*>(s.scores[0]) + (b * tokens - base) / kPair * kWordsPerPair;
+    const Word* probabilities =
+        reinterpret_cast<const Word*>(s.scores[0]) + (b * tokens - base) / kPair * kWordsPerPair;
     // slots past the context hold anything, NaN included, and 0 * NaN would spread
-    const int valid = min(tokens, view.context - b * tokens), rest = width % kPanelLanes;
+    const int valid = min(tokens, view.context - b * tokens);
     const auto place_values = [&](int i, const Word** w, const Word** next, float** y) {
       *w = values + i * kPanelLanes;
       *next = next_values + i * kPanelLanes;
       *y = part.out[0] + i * kPanelLanes;
     };
-    PanelArgs product{{}, {}, {}, width, probabilities, valid / kPair, rest, b > begin};
-    panels.run(product, width / kPanelLanes, place_values);
-    if (rest) {
-      place_values(width / kPanelLanes, &product.w[0], &product.next[0], &product.y[0]);
-      panels.partial(product);
-    }
+    PanelArgs product{{}, {}, {}, width, probabilities, valid / kPair, 0, b > begin};
+    panels.run(product, width, place_values);
     if (valid % kPair) {  // the last token's partner in its word is such a slot
       alignas(64) Word half[kMaxHeadWidth];
       for (int d = 0; d < width; d++) half[d] = values[int64_t(valid / 2) * width + d] & 0xFFFF;
@@ -145,11 +147,7 @@ void attend_split(const TileView<kPair>& view, int split, ScoreRule rule, TileSc
       product.a = probabilities + valid / 2 * kWordsPerPair;
       product.steps = 1;
       product.more = b > begin || valid > 1;
-      panels.run(product, width / kPanelLanes, place_values);
-      if (rest) {
-        place_values(width / kPanelLanes, &product.w[0], &product.next[0], &product.y[0]);
-        panels.partial(product);
-      }
+      panels.run(product, width, place_values);
     }
   }
 }
@@ -161,11 +159,12 @@ IX_INLINE void merge(TileState& total, const TileState& part, int rows, int widt
     const float keep = expf(total.top[t] - top), add = expf(part.top[t] - top);
     total.top[t] = top;
     total.sum[t] = total.sum[t] * keep + part.sum[t] * add;
-    float *out = total.out[t];
+    float* out = total.out[t];
     const float* more = part.out[t];
-    for_lanes(width, [&](int i, int n) __attribute__((always_inline)) {
-      store_part(out + i, load_part(out + i, n) * splat(keep) + load_part(more + i, n) * splat(add), n);
-    });
+    for_lanes(
+        width, [&](int i, int n) __attribute__((always_inline)) {
+          store_part(out + i, load_part(out + i, n) * splat(keep) + load_part(more + i, n) * splat(add), n);
+        });
   }
 }
 
@@ -178,7 +177,9 @@ IX_INLINE void finish_row(const TileState& total, int t, const float* sink, floa
     sum = sum * factor + expf(*sink - top);
   }
   const Vf inverse = splat(sum > 0 || sum != sum ? factor / sum : 0.0f);
-  for_lanes(width, [&](int i, int n) __attribute__((always_inline)) { store_part(y + i, load_part(total.out[t] + i, n) * inverse, n); });
+  for_lanes(
+      width, [&](int i, int n)
+                 __attribute__((always_inline)) { store_part(y + i, load_part(total.out[t] + i, n) * inverse, n); });
 }
 
 }  // namespace

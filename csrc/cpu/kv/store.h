@@ -9,15 +9,18 @@ namespace {
 constexpr int kStoreTokens = 32;  // at most so many tokens in one call of store_head
 
 // `count` tokens that stand in neighbouring slots, from `offset` in `block`
-IX_INLINE void store_run(const KvCache<1>& cache, int head, int block, int offset, int count, const float* k, int64_t ldk, const float* v, int64_t ldv) {
-  float *to_k = reinterpret_cast<float*>(cache.k(block, head)) + offset;
-  float *to_v = reinterpret_cast<float*>(cache.v(block, head)) + int64_t(offset) * cache.width;
+IX_INLINE void store_run(const KvCache<1>& cache, int head, int block, int offset, int count, const float* k,
+                         int64_t ldk, const float* v, int64_t ldv) {
+  float* to_k = reinterpret_cast<float*>(cache.k(block, head)) + offset;
+  float* to_v = reinterpret_cast<float*>(cache.v(block, head)) + int64_t(offset) * cache.width;
   for (int d = 0; d < cache.width; d++)
     for (int i = 0; i < count; i++) to_k[int64_t(d) * cache.tokens + i] = k[i * ldk + d];
-  for (int i = 0; i < count; i++) memcpy(to_v + int64_t(i) * cache.width, v + i * ldv, size_t(cache.width) * sizeof(float));
+  for (int i = 0; i < count; i++)
+    memcpy(to_v + int64_t(i) * cache.width, v + i * ldv, size_t(cache.width) * sizeof(float));
 }
 
-IX_INLINE void store_run(const KvCache<2>& cache, int head, int block, int offset, int count, const float* k, int64_t ldk, const float* v, int64_t ldv) {
+IX_INLINE void store_run(const KvCache<2>& cache, int head, int block, int offset, int count, const float* k,
+                         int64_t ldk, const float* v, int64_t ldv) {
   alignas(64) Word rows[kStoreTokens][kMaxHeadWidth / 2 + kLanes];
   const int width = cache.width;
   for (int i = 0; i < count; i++) to_bf16_row(k + i * ldk, rows[i], width);
@@ -45,7 +48,8 @@ IX_INLINE void store_run(const KvCache<2>& cache, int head, int block, int offse
 
 // Token i's K and V of this head are k + i * ldk and v + i * ldv; a slot outside the cache stores nothing.
 template <int kPair>
-IX_INLINE void store_head(const KvCache<kPair>& cache, int head, const int32_t* slots, int num_tokens, const float* k, int64_t ldk, const float* v, int64_t ldv) {
+IX_INLINE void store_head(const KvCache<kPair>& cache, int head, const int32_t* slots, int num_tokens, const float* k,
+                          int64_t ldk, const float* v, int64_t ldv) {
   for (int i = 0; i < num_tokens;) {
     const int block = slots[i] / cache.tokens, offset = slots[i] % cache.tokens;
     int count = 1;
@@ -63,7 +67,8 @@ IX_INLINE void store_head(const KvCache<kPair>& cache, int head, const int32_t* 
 template <class F>
 IX_INLINE void for_token_pieces(ix_stream* stream, int num_tokens, F&& body) {
   const int per = max(1, min(kStoreTokens, (num_tokens + stream->num_threads - 1) / stream->num_threads));
-  parallel(stream, (num_tokens + per - 1) / per, [&](int chunk, int) { body(chunk * per, min(per, num_tokens - chunk * per)); });
+  parallel(stream, (num_tokens + per - 1) / per,
+           [&](int chunk, int) { body(chunk * per, min(per, num_tokens - chunk * per)); });
 }
 
 }  // namespace

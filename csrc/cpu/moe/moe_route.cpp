@@ -23,7 +23,8 @@ int pick_top(const float* logits, int num_experts, int k, int32_t* experts, floa
   return count;
 }
 
-void route(const float* logits, int num_experts, int k, int scoring, bool renormalize, float factor, int32_t* experts, float* weights) {
+void route(const float* logits, int num_experts, int k, int scoring, bool renormalize, float factor, int32_t* experts,
+           float* weights) {
   const int count = pick_top(logits, num_experts, k, experts, weights);
   const float top = count && weights[0] > -__builtin_inff() ? weights[0] : 0.0f;
   float total = 0;
@@ -44,9 +45,12 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor &logits = call->operands[0], &experts = call->operands[1], &weights = call->operands[2];
   const int scoring = int(call->attrs[1].i);
   for_rows(stream, logits.dims[0], logits.dims[1] * 8, [&](int t) {
-    route(row(logits, t), logits.dims[1], experts.dims[1], scoring, call->attrs[2].i != 0, float(call->attrs[3].f), row_i(experts, t), row(weights, t));
+    route(row(logits, t), logits.dims[1], experts.dims[1], scoring, call->attrs[2].i != 0, float(call->attrs[3].f),
+          row_i(experts, t), row(weights, t));
   });
 }
 }  // namespace
 
-IX_KERNEL(moe_route, "moe_route(logits: f32[T,E], top: i32, scoring: i32, renormalize: i32, factor: f32) -> i32[T,k], f32[T,k]", "", launch, nullptr)
+IX_KERNEL(moe_route,
+          "moe_route(logits: f32[T,E], top: i32, scoring: i32, renormalize: i32, factor: f32) -> i32[T,k], f32[T,k]",
+          "", launch, nullptr)

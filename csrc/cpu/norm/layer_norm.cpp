@@ -16,4 +16,5 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(layer_norm, "layer_norm(x: f32[T,D], w?: f32[D], b?: f32[D], groups: i32, eps: f32) -> f32[T,D]", "", launch, nullptr)
+IX_KERNEL(layer_norm, "layer_norm(x: f32[T,D], w?: f32[D], b?: f32[D], groups: i32, eps: f32) -> f32[T,D]", "", launch,
+          nullptr)

@@ -23,11 +23,15 @@ void launch_add(ix_stream* stream, const ix_kernel_call* call) {
   for_rows(stream, a.dims[0], width, [&](int r) {
     const float *pa = row(a, r), *pb = row(b, r);
     float* ps = row(sum, r);
-    for_lanes(width, [&](int i, int n) __attribute__((always_inline)) { store_part(ps + i, load_part(pa + i, n) + load_part(pb + i, n), n); });
+    for_lanes(
+        width, [&](int i, int n) __attribute__((always_inline)) {
+          store_part(ps + i, load_part(pa + i, n) + load_part(pb + i, n), n);
+        });
     rms_norm_row(ps, row(y, r), width, floats(w), eps);
   });
 }
 }  // namespace
 
 IX_KERNEL(rms_norm, "rms_norm(x: f32[T,D], w?: f32[D], groups: i32, eps: f32) -> f32[T,D]", "", launch, nullptr)
-IX_KERNEL(add_rms_norm, "add_rms_norm(a: f32[T,D], b: f32[T,D], w: f32[D], eps: f32) -> f32[T,D], f32[T,D]", "", launch_add, nullptr)
+IX_KERNEL(add_rms_norm, "add_rms_norm(a: f32[T,D], b: f32[T,D], w: f32[D], eps: f32) -> f32[T,D], f32[T,D]", "",
+          launch_add, nullptr)

@@ -36,5 +36,7 @@ void launch_rope(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(rope_table, "rope_table(positions: i32[T], row: i32[T], inv_freq: f32[P,H], factor: f32[P]) -> f32[T,N]", "", launch_table, nullptr)
-IX_KERNEL(rope, "rope(x: f32[T,N], table: f32[T,R], heads: i32, interleaved: i32) -> f32[T,N]", "", launch_rope, nullptr)
+IX_KERNEL(rope_table, "rope_table(positions: i32[T], row: i32[T], inv_freq: f32[P,H], factor: f32[P]) -> f32[T,N]", "",
+          launch_table, nullptr)
+IX_KERNEL(rope, "rope(x: f32[T,N], table: f32[T,R], heads: i32, interleaved: i32) -> f32[T,N]", "", launch_rope,
+          nullptr)

@@ -33,22 +33,27 @@ struct SelectScratch {
 // sum of exp(x - top), NaN counted as -infinity
 IX_INLINE float sum_exp(const float* x, int n, float top) {
   Vf sum{};
-  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
-    const Vf v = load_part(x + i, count);
-    const Vf e = exp(v - splat(top));
-    sum = sum + ((v == v) & (iota() < splat_i(count)) ? e : Vf{});
-  });
+  for_lanes(
+      n, [&](int i, int count) __attribute__((always_inline)) {
+        const Vf v = load_part(x + i, count);
+        const Vf e = exp(v - splat(top));
+        sum = sum + ((v == v) & (iota() < splat_i(count)) ? e : Vf{});
+      });
   return sum_lanes(sum);
 }
 
 IX_INLINE Masses masses_of(const float* z, int n, float top) {
   Vf all{}, above[kLevels] = {};
-  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
-    const Vf x = count == kLanes ? load(z + i) - splat(top) : iota() < splat_i(count) ? load_first(z + i, count) - splat(top) : splat(-kInf);
-    const Vf e = exp(x);
-    all = all + e;
-    for (int level = 0; level < kLevels; level++) above[level] = above[level] + (x >= splat(-kLevelStep * float(level + 1)) ? e : Vf{});
-  });
+  for_lanes(
+      n, [&](int i, int count) __attribute__((always_inline)) {
+        const Vf x = count == kLanes           ? load(z + i) - splat(top)
+                     : iota() < splat_i(count) ? load_first(z + i, count) - splat(top)
+                                               : splat(-kInf);
+        const Vf e = exp(x);
+        all = all + e;
+        for (int level = 0; level < kLevels; level++)
+          above[level] = above[level] + (x >= splat(-kLevelStep * float(level + 1)) ? e : Vf{});
+      });
   Masses m{sum_lanes(all), {}};
   for (int level = 0; level < kLevels; level++) m.above[level] = sum_lanes(above[level]);
   return m;
@@ -82,10 +87,11 @@ inline int nucleus(Entry* entries, int n, double target) {
 }
 
 // z: logits / temperature, -infinity = never, no NaN. s.tops: its block maxima, `top` the largest of them, finite.
-// Leaves the tokens that may be drawn in s.entries, with weights exp(z - top), in no particular order; returns how many.
-// columns_in_chunks(chunks, body) runs body(chunk) for every chunk.
+// Leaves the tokens that may be drawn in s.entries, with weights exp(z - top), in no particular order; returns how
+// many. columns_in_chunks(chunks, body) runs body(chunk) for every chunk.
 template <class Chunks>
-inline int filter(const float* z, int columns, float top, const FilterRule& rule, const SelectScratch& s, Chunks&& columns_in_chunks) {
+inline int filter(const float* z, int columns, float top, const FilterRule& rule, const SelectScratch& s,
+                  Chunks&& columns_in_chunks) {
   const bool by_rank = rule.top_k > 0 && rule.top_k < columns, by_mass = rule.top_p < 1;
   const float min_weight = min(splat(rule.min_p), splat(1.0f))[0];
   double mass = 0;
@@ -106,7 +112,8 @@ inline int filter(const float* z, int columns, float top, const FilterRule& rule
       // what lies below is less than top_p leaves out: by its number, or by the mass above a level
       bound = top + logf(max(1.0f - rule.top_p, 0.0f) * float(mass / columns)) - kSlack;
       for (int level = kLevels - 1; level >= 0; level--)
-        if (above[level] > (double(rule.top_p) + kSlack) * mass) bound = max(bound, top - kLevelStep * float(level + 1) - kSlack);
+        if (above[level] > (double(rule.top_p) + kSlack) * mass)
+          bound = max(bound, top - kLevelStep * float(level + 1) - kSlack);
     }
     if (min_weight > 0) bound = max(bound, top + logf(min_weight) - kSlack);
   }

@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), one counter a lane,
-// and Gumbel noise from its words.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), one counter a
+// lane, and Gumbel noise from its words.
 #pragma once
 #include "cpu/act/vec_math.h"
 
@@ -15,7 +15,8 @@ IX_INLINE Vu multiply_high(Vu a, uint32_t m) {
   return (Vu)_mm512_mask_blend_epi32(0xAAAA, (__m512i)((__v8du)even >> 32), odd);
 #elif defined(__AVX2__)
   const __m256i factor = _mm256_set1_epi64x(m);
-  const __m256i even = _mm256_mul_epu32((__m256i)a, factor), odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), factor);
+  const __m256i even = _mm256_mul_epu32((__m256i)a, factor),
+                odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), factor);
   return (Vu)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
 #else
   Vu high;
@@ -70,7 +71,8 @@ constexpr float kMaxGumbel = 17.33f;  // -log(-log(1 - 2^-25)) = 17.3287
 IX_INLINE Vf gumbel(Vu word) {
   const Vi x = (Vi)(word >> 8);
   const Vi upper = x >= splat_i(1 << 23);
-  const Vf small = (__builtin_convertvector(upper ? splat_i((1 << 24) - 1) - x : x, Vf) + splat(0.5f)) * splat(0x1p-24f);
+  const Vf small =
+      (__builtin_convertvector(upper ? splat_i((1 << 24) - 1) - x : x, Vf) + splat(0.5f)) * splat(0x1p-24f);
   Vf f;
   Vf e = split_exponent(small, &f);  // u = small
   const Vi far = small > splat(0.29289323f);

@@ -1,6 +1,6 @@
 // sample: from logits to tokens and log-probabilities, see "The sample program" in docs/plan.md. Rows are shared out to
-// the threads, or, where they are few, the columns of one row after the other in chunks of a fixed width: the same bits.
-// NaN counts as -infinity; a row without any finite logit gives token 0.
+// the threads, or, where they are few, the columns of one row after the other in chunks of a fixed width: the same
+// bits. NaN counts as -infinity; a row without any finite logit gives token 0.
 #include "cpu/elementwise/rows.h"
 #include "cpu/sample/adjust.h"
 #include "cpu/sample/filter.h"
@@ -26,17 +26,18 @@ Best best_lane(Vf value, Vi token) {
 Best greedy(const float* x, int n, int first) {
   Vf top = splat(-kInf);
   Vi token = splat_i(INT32_MAX);
-  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
-    const Vf v = load_part(x + i, count);
-    const Vi larger = (v > top) & (iota() < splat_i(count));
-    top = larger ? v : top;
-    token = larger ? iota() + splat_i(first + i) : token;
-  });
+  for_lanes(
+      n, [&](int i, int count) __attribute__((always_inline)) {
+        const Vf v = load_part(x + i, count);
+        const Vi larger = (v > top) & (iota() < splat_i(count));
+        top = larger ? v : top;
+        token = larger ? iota() + splat_i(first + i) : token;
+      });
   return best_lane(top, token);
 }
 
-// The same of x / temperature + noise; `first` is a multiple of 4. Groups that the largest possible noise would not lift
-// over what is found already are skipped: most of a row of real logits.
+// The same of x / temperature + noise; `first` is a multiple of 4. Groups that the largest possible noise would not
+// lift over what is found already are skipped: most of a row of real logits.
 Best draw(const float* x, int n, int first, float temperature, const PhiloxKey& key) {
   Best best = kNothing;
   for (int i = 0; i < n; i += 4 * kLanes) {
@@ -78,7 +79,7 @@ Best draw_entries(const Entry* entries, int n, const PhiloxKey& key) {
 
 struct ChunkResult {
   Best best;
-  float top;             // of what the filter sees
+  float top;               // of what the filter sees
   float raw_top, raw_sum;  // of the logits as they came
 };
 
@@ -126,7 +127,7 @@ struct Operands {
 };
 
 Operands operands_of(const ix_tensor* t) {
-  return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11],
+  return {t[0],  t[1],  t[2],  t[3],  t[4],  t[5],  t[6],  t[7],  t[8],  t[9],  t[10], t[11],
           t[12], t[13], t[14], t[15], t[16], t[17], t[18], t[19], t[20], t[21], t[22], t[23]};
 }
 
@@ -149,11 +150,17 @@ struct Row {
     num_logprobs = min(ints(o.num_logprobs)[s], min(columns, o.top_tokens.dims[1]));
     temperature = floats(o.temperature)[s];
     rule = {ints(o.top_k)[s], floats(o.top_p)[s], floats(o.min_p)[s]};
-    const float repetition = floats(o.repetition)[s], presence = floats(o.presence)[s], frequency = floats(o.frequency)[s];
+    const float repetition = floats(o.repetition)[s], presence = floats(o.presence)[s],
+                frequency = floats(o.frequency)[s];
     const bool penalties = history && (repetition != 1 || presence != 0 || frequency != 0);
-    adjustment = {ints(o.bias_token) + first_bias, floats(o.bias_value) + first_bias, ints(o.bias_start)[s + 1] - first_bias,
+    adjustment = {ints(o.bias_token) + first_bias,
+                  floats(o.bias_value) + first_bias,
+                  ints(o.bias_start)[s + 1] - first_bias,
                   mask_row >= 0 ? reinterpret_cast<const uint32_t*>(row_i(o.mask, mask_row)) : nullptr,
-                  penalties ? history : nullptr, repetition, presence, frequency};
+                  penalties ? history : nullptr,
+                  repetition,
+                  presence,
+                  frequency};
     const uint32_t* seed = reinterpret_cast<const uint32_t*>(row_i(o.seed, s));
     key = {{seed[0], seed[1]}, {uint32_t(ints(o.position)[s]), uint32_t(ints(o.sample_index)[s]), 0}};
   }
@@ -174,10 +181,11 @@ struct Row {
       x = z;
     }
     if (filtered()) {
-      for_lanes(count, [&](int i, int n) __attribute__((always_inline)) {
-        const Vf v = load_part(x + i, n) / splat(temperature);
-        store_part(z + i, v == v ? v : splat(-kInf), n);
-      });
+      for_lanes(
+          count, [&](int i, int n) __attribute__((always_inline)) {
+            const Vf v = load_part(x + i, n) / splat(temperature);
+            store_part(z + i, v == v ? v : splat(-kInf), n);
+          });
       float* tops = scratch.select.tops + first / kBlock;
       block_tops(z, count, tops);
       for (int b = 0; b < num_blocks(count); b++) result.top = max(tops[b], result.top);
@@ -212,26 +220,31 @@ struct Row {
     for (int c = 0; c < num_chunks(columns); c++) top = max(scratch.chunks[c].raw_top, top);
     double sum = 0;
     for (int c = 0; c < num_chunks(columns); c++)
-      if (scratch.chunks[c].raw_top > -kInf) sum += scratch.chunks[c].raw_sum * ::exp(double(scratch.chunks[c].raw_top) - top);
+      if (scratch.chunks[c].raw_top > -kInf)
+        sum += scratch.chunks[c].raw_sum * ::exp(double(scratch.chunks[c].raw_top) - top);
     const double log_sum = top + ::log(sum);
     const auto logprob_of = [&](float logit) { return logit > -kInf ? float(logit - log_sum) : -kInf; };
     *row(o.logprob, s) = token < columns ? logprob_of(logits[token]) : -kInf;
     if (num_logprobs == 0) return;
     float* tops = scratch.select.tops;
-    chunks(num_chunks(columns), [&](int c) { block_tops(logits + c * kChunk, min(kChunk, columns - c * kChunk), tops + c * (kChunk / kBlock)); });
+    chunks(num_chunks(columns), [&](int c) {
+      block_tops(logits + c * kChunk, min(kChunk, columns - c * kChunk), tops + c * (kChunk / kBlock));
+    });
     const float bound = bound_of(tops, num_blocks(columns), num_logprobs, scratch.select.tops_copy);
     Entry* entries = scratch.select.entries;
     const int found = gather(logits, columns, tops, bound, entries), n = min(found, num_logprobs);
     if (n == 0) return;
     select_first(entries, found, n);
     sort(entries, n);
-    for (int j = 0; j < n; j++) row_i(o.top_tokens, s)[j] = entries[j].token, row(o.top_logprobs, s)[j] = logprob_of(entries[j].value);
+    for (int j = 0; j < n; j++)
+      row_i(o.top_tokens, s)[j] = entries[j].token, row(o.top_logprobs, s)[j] = logprob_of(entries[j].value);
   }
 
   template <class Chunks>
   void run(const Scratch& scratch, Chunks&& chunks) const {
     if (drawn() || num_logprobs >= 0)
-      chunks(num_chunks(columns), [&](int c) { scratch.chunks[c] = run_chunk(c * kChunk, min(kChunk, columns - c * kChunk), scratch); });
+      chunks(num_chunks(columns),
+             [&](int c) { scratch.chunks[c] = run_chunk(c * kChunk, min(kChunk, columns - c * kChunk), scratch); });
     const int token = drawn() ? pick(scratch, chunks) : target;
     *row_i(o.token, s) = token;
     report(token, scratch, chunks);
@@ -258,4 +271,10 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(sample, "sample(logits: f32[S,V], row_state: i32[S], position: i32[S], seed: u32[S,2], sample_index: i32[S], target: i32[S], temperature: f32[S], top_k: i32[S], top_p: f32[S], min_p: f32[S], repetition: f32[S], presence: f32[S], frequency: f32[S], num_logprobs: i32[S], bias_start: i32[S], bias_token: i32[B], bias_value: f32[B], history: u32[H,V], mask?: u32[M,W], mask_row: i32[S], top: i32) -> i32[S,1], f32[S,1], i32[S,top], f32[S,top]", "", launch, workspace)
+IX_KERNEL(
+    sample,
+    "sample(logits: f32[S,V], row_state: i32[S], position: i32[S], seed: u32[S,2], sample_index: i32[S], target: "
+    "i32[S], temperature: f32[S], top_k: i32[S], top_p: f32[S], min_p: f32[S], repetition: f32[S], presence: f32[S], "
+    "frequency: f32[S], num_logprobs: i32[S], bias_start: i32[S], bias_token: i32[B], bias_value: f32[B], history: "
+    "u32[H,V], mask?: u32[M,W], mask_row: i32[S], top: i32) -> i32[S,1], f32[S,1], i32[S,top], f32[S,top]",
+    "", launch, workspace)

@@ -1,5 +1,6 @@
-// Choosing a few of many values without sorting them: block maxima bound the k-th largest, the candidates above the bound
-// are gathered, and only those are partitioned. The order everywhere: larger value first, lower token among equals.
+// Choosing a few of many values without sorting them: block maxima bound the k-th largest, the candidates above the
+// bound are gathered, and only those are partitioned. The order everywhere: larger value first, lower token among
+// equals.
 #pragma once
 #include "cpu/act/vec_math.h"
 
@@ -13,7 +14,9 @@ struct Entry {
   int32_t token;
 };
 
-IX_INLINE bool before(float a, int32_t token_a, float b, int32_t token_b) { return a > b || (a == b && token_a < token_b); }
+IX_INLINE bool before(float a, int32_t token_a, float b, int32_t token_b) {
+  return a > b || (a == b && token_a < token_b);
+}
 IX_INLINE bool before(const Entry& a, const Entry& b) { return before(a.value, a.token, b.value, b.token); }
 IX_INLINE bool before(float a, float b) { return a > b; }
 
@@ -38,8 +41,8 @@ inline int partition(T* x, int first, int last) {
   return at;
 }
 
-// Brings the first k of n elements to the front, the k-th of them to x[k - 1]; 0 < k <= n. Equal floats are told apart by
-// nothing, which would cost time on constant rows: a run of elements equal to the pivot ends the search.
+// Brings the first k of n elements to the front, the k-th of them to x[k - 1]; 0 < k <= n. Equal floats are told apart
+// by nothing, which would cost time on constant rows: a run of elements equal to the pivot ends the search.
 template <class T>
 inline void select_first(T* x, int n, int k) {
   int first = 0, last = n;
@@ -81,10 +84,11 @@ IX_INLINE int num_blocks(int columns) { return (columns + kBlock - 1) / kBlock; 
 IX_INLINE void block_tops(const float* x, int columns, float* tops) {
   for (int b = 0; b < num_blocks(columns); b++) {
     Vf top = splat(-kInf);
-    for_lanes(min(kBlock, columns - b * kBlock), [&](int i, int n) __attribute__((always_inline)) {
-      const Vf v = load_part(x + b * kBlock + i, n);
-      top = max(n == kLanes ? v : iota() < splat_i(n) ? v : splat(-kInf), top);
-    });
+    for_lanes(
+        min(kBlock, columns - b * kBlock), [&](int i, int n) __attribute__((always_inline)) {
+          const Vf v = load_part(x + b * kBlock + i, n);
+          top = max(n == kLanes ? v : iota() < splat_i(n) ? v : splat(-kInf), top);
+        });
     tops[b] = max_lanes(top);
   }
 }
