@@ -58,6 +58,11 @@ void Device::synchronize() const {
   if (backend_->synchronize(handle_, &error) != 0) raise(error);
 }
 
+void Device::require_memory(double bytes) const {
+  const double total = double(info().memory_bytes);
+  if (total > 0 && bytes > total) fail("IX_OUT_OF_MEMORY", "%.1f GB are needed, the device has %.1f GB", bytes / 1e9, total / 1e9);
+}
+
 DeviceMemory::DeviceMemory(std::shared_ptr<Device> device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {
   if (bytes == 0) return;
   ix_error error{};

@@ -34,6 +34,8 @@ class Device {
   const ix_kernel* find_kernel(const std::string& signature, const std::string& tags) const;  // nullptr if there is none
   const ix_layout* find_layout(const std::string& name) const;
   void synchronize() const;
+  // Throws IX_OUT_OF_MEMORY if the device has less memory than that in all.
+  void require_memory(double bytes) const;
 
  private:
   const ix_backend* backend_;

@@ -21,6 +21,7 @@ constexpr CommandShape kCommandShapes[] = {{0, 0}, {4, 0}, {3, 0}, {1, 0}, {2, 1
 Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options)
     : device_(std::move(device)), plan_(std::move(plan)), weights_(std::move(weights)), options_(options) {
   if (options_.blocks.size() != plan_->groups.size()) fail("IX_INVALID_ARGUMENT", "the plan has %zu cache groups, got sizes for %zu", plan_->groups.size(), options_.blocks.size());
+  require_memory();
   arena_ = DeviceMemory(device_, plan_->arena_bytes);
   inputs_ = DeviceMemory(device_, plan_->input_bytes);
   for (const PlanState& state : plan_->states) states_.emplace_back(device_, state.bytes);
@@ -35,9 +36,9 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
     next += padded(c.count * 4);
   }
   for (size_t g = 0; g < plan_->groups.size(); g++) {
-    size_t bytes;
-    if (__builtin_mul_overflow(size_t(plan_->groups[g].block_bytes), size_t(options_.blocks[g]), &bytes)) fail("IX_OUT_OF_MEMORY", "cache group %zu is larger than the address space", g);
-    caches_.emplace_back(device_, bytes);
+    caches_.emplace_back(device_, size_t(plan_->groups[g].block_bytes) * options_.blocks[g]);
+    const PlanState& table = plan_->states[plan_->groups[g].table_state];
+    tables_.push_back({std::vector<int32_t>(table.bytes / 4), std::vector<uint32_t>(size_t(table.dims[0]))});
   }
   size_t workspace = 0;
   for (int p = 0; p < kNumPrograms; p++)
@@ -49,6 +50,8 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
   bias_start_input_ = plan_->find_input("bias_start");
   bias_token_input_ = plan_->find_input("bias_token");
   bias_value_input_ = plan_->find_input("bias_value");
+  row_state_input_ = plan_->find_input("row_state");
+  target_input_ = plan_->find_input("target");
   history_state_ = plan_->find_state("history");
   token_output_ = plan_->find_output("token");
   trace_ = std::vector<std::atomic<uint64_t>>(programs_[kForward].size() + programs_[kSample].size());
@@ -74,6 +77,14 @@ uint64_t Executor::memory_bytes() const {
   uint64_t sum = arena_.bytes() + inputs_.bytes() + constants_.bytes() + workspace_.bytes();
   for (const DeviceMemory& m : caches_) sum += m.bytes();
   return sum;
+}
+
+// Memory is reserved, not filled, and systems promise more than they have.
+void Executor::require_memory() const {
+  double bytes = double(plan_->arena_bytes) + 3 * double(plan_->input_bytes);
+  for (const PlanState& state : plan_->states) bytes += double(state.bytes);
+  for (size_t g = 0; g < plan_->groups.size(); g++) bytes += double(plan_->groups[g].block_bytes) * options_.blocks[g];
+  device_->require_memory(bytes);
 }
 
 // ---- binding: plan operands to addresses, once ------------------------------------
@@ -105,6 +116,10 @@ Executor::Op Executor::bind(const PlanStep& step, size_t* workspace_bytes) {
   for (size_t i = 0; i < step.operands.size(); i++) {
     op.operands.push_back(resolve(step.operands[i]));
     if (step.operands[i].rank && step.operands[i].dims[0] < 0) op.symbolic.emplace_back(uint16_t(i), uint8_t(-1 - step.operands[i].dims[0]));
+  }
+  if (step.op == "attention") {
+    const Attention attention{step.operands[2].index, step.operands[3].index, step.operands[4].index, step.operands[1].index, step.attrs[2].i};
+    if (std::find(attentions_.begin(), attentions_.end(), attention) == attentions_.end()) attentions_.push_back(attention);
   }
   if (op.kernel->workspace) {
     const ix_kernel_call call{op.operands.data(), op.attrs.data(), nullptr};
@@ -148,18 +163,77 @@ void Executor::check_commands(const int32_t* commands, size_t count) const {
   }
 }
 
-void Executor::check(const StepInput& step) const {
+// Everything that kernels follow without a look. The block table is moved on first, and back if the step is refused.
+void Executor::check(const StepInput& step) {
   for (int d = 0; d < IX_NUM_DIMS; d++)
     if (step.dims[d] > plan_->max_dims[d]) fail("IX_INVALID_ARGUMENT", "a step of %u exceeds the plan's maximum of %u", step.dims[d], plan_->max_dims[d]);
-  // Indices that kernels follow without a look.
-  const auto values = [&](int input) { return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset); };
-  for (size_t g = 0; g < plan_->groups.size(); g++) {
-    const int32_t* slots = values(int(plan_->groups[g].slots_input));
-    const int64_t limit = int64_t(options_.blocks[g]) * plan_->groups[g].block_tokens;
-    for (uint32_t i = 0; i < step.dims[IX_DIM_T]; i++)
-      if (slots[i] < -1 || slots[i] >= limit) fail("IX_INVALID_ARGUMENT", "slot %d of a step is out of range", slots[i]);
-  }
   check_commands(step.commands, step.num_commands);
+  check_inputs(step);
+  struct Change { uint32_t group; size_t entry; int32_t block; };
+  std::vector<Change> changes;
+  for (size_t i = 0; i < step.num_commands;) {
+    const int32_t kind = step.commands[i], *f = step.commands + i + 1;
+    const CommandShape shape = kCommandShapes[kind];
+    if (kind == kTableEntry) {
+      const size_t entry = size_t(f[1]) * size_t(plan_->states[plan_->groups[f[0]].table_state].dims[1]) + size_t(f[2]);
+      changes.push_back({uint32_t(f[0]), entry, tables_[f[0]].entries[entry]});
+      set_table_entry(uint32_t(f[0]), entry, f[3]);
+    }
+    i += 1 + size_t(shape.fields) + (shape.item ? size_t(f[1]) * size_t(shape.item) : 0);
+  }
+  try {
+    for (const Attention& attention : attentions_) check_sequences(step, attention);
+  } catch (const Error&) {
+    for (size_t i = changes.size(); i-- > 0;) set_table_entry(changes[i].group, changes[i].entry, changes[i].block);
+    throw;
+  }
+}
+
+void Executor::set_table_entry(uint32_t group, size_t entry, int32_t block) {
+  BlockTable& table = tables_[group];
+  uint32_t& holes = table.holes[entry / size_t(plan_->states[plan_->groups[group].table_state].dims[1])];
+  holes += uint32_t(block < 0) - uint32_t(table.entries[entry] < 0);
+  table.entries[entry] = block;
+}
+
+void Executor::check_inputs(const StepInput& step) const {
+  const auto values = [&](int input) { return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset); };
+  const auto in_range = [&](const char* name, int input, uint32_t count, int64_t low, int64_t high) {
+    if (input < 0) return;
+    const int32_t* v = values(input);
+    for (uint32_t i = 0; i < count; i++)
+      if (v[i] < low || v[i] >= high) fail("IX_INVALID_ARGUMENT", "%s %d of a step is out of range", name, v[i]);
+  };
+  const uint32_t tokens = step.dims[IX_DIM_T], samples = step.dims[IX_DIM_S];
+  for (size_t g = 0; g < plan_->groups.size(); g++)
+    in_range("slot", int(plan_->groups[g].slots_input), tokens, -1, int64_t(options_.blocks[g]) * plan_->groups[g].block_tokens);
+  if (history_state_ < 0) return;
+  const int32_t* history = plan_->states[history_state_].dims;
+  in_range("token", tokens_input_, tokens, -int64_t(history[0]), history[1]);
+  in_range("row of a sample", sample_row_input_, samples, -1, history[0]);
+  in_range("row of a history", row_state_input_, samples, -1, history[0]);
+  in_range("given token", target_input_, samples, -1, history[1]);
+}
+
+void Executor::check_sequences(const StepInput& step, const Attention& attention) const {
+  const auto values = [&](uint32_t input) { return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset); };
+  const int32_t *start = values(attention.start), *context = values(attention.context), *row = values(attention.row);
+  const auto require = [](bool condition, uint32_t r, const char* what) { if (!condition) fail("IX_INVALID_ARGUMENT", "sequence %u of a step: %s", r, what); };
+  const BlockTable& table = tables_[attention.group];
+  const int32_t* dims = plan_->states[plan_->groups[attention.group].table_state].dims;
+  const int64_t block_tokens = plan_->groups[attention.group].block_tokens;
+  const uint32_t count = step.dims[IX_DIM_R];
+  require(count == 0 || start[0] == 0, 0, "its tokens do not begin the step");
+  for (uint32_t r = 0; r < count; r++) {
+    const int64_t added = int64_t(start[r + 1]) - start[r];
+    require(added >= 0 && start[r + 1] <= int64_t(step.dims[IX_DIM_T]), r, "its tokens lie outside of the step");
+    require(context[r] >= added && context[r] <= dims[1] * block_tokens, r, "its context does not fit");
+    require(row[r] >= 0 && row[r] < dims[0], r, "its row is out of range");
+    if (table.holes[row[r]] == 0 || added == 0) continue;
+    const int64_t seen = attention.window > 0 ? std::max<int64_t>(0, context[r] - added - attention.window + 1) : 0;
+    for (int64_t column = seen / block_tokens; column * block_tokens < context[r]; column++)
+      require(table.entries[size_t(int64_t(row[r]) * dims[1] + column)] >= 0, r, "a block of its context is missing");
+  }
 }
 
 uint64_t Executor::submit(const StepInput& step) {

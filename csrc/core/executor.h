@@ -49,7 +49,7 @@ class Executor {
   Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options);
   ~Executor();  // stops between two ops of the running step
 
-  // Throws IX_INVALID_ARGUMENT when dimensions or commands are out of range or when two steps are under way already.
+  // Throws IX_INVALID_ARGUMENT when dimensions, commands or indices in the inputs are out of range or when two steps are under way already.
   uint64_t submit(const StepInput& step);
   // Blocks. Throws the step's error (IX_DEVICE, or IX_DISPOSED after close()).
   void wait(uint64_t ticket);
@@ -78,6 +78,17 @@ class Executor {
     std::vector<ix_attr> attrs;
     const PlanStep* step;
   };
+  // Which inputs tell an attention op about its sequences, and the cache group whose blocks it follows.
+  struct Attention {
+    uint32_t start, context, row, group;
+    int64_t window;
+    bool operator==(const Attention&) const = default;
+  };
+  // The caller's copy of a group's block table, ahead of the device's by the steps under way.
+  struct BlockTable {
+    std::vector<int32_t> entries;
+    std::vector<uint32_t> holes;  // by row: entries without a block
+  };
   struct Staged {
     uint64_t ticket = 0;
     uint32_t dims[IX_NUM_DIMS] = {};
@@ -90,8 +101,12 @@ class Executor {
 
   ix_tensor resolve(const PlanOperand& operand) const;
   Op bind(const PlanStep& step, size_t* workspace_bytes);
-  void check(const StepInput& step) const;
+  void require_memory() const;
+  void check(const StepInput& step);
+  void check_inputs(const StepInput& step) const;
+  void check_sequences(const StepInput& step, const Attention& attention) const;
   void check_commands(const int32_t* commands, size_t count) const;
+  void set_table_entry(uint32_t group, size_t entry, int32_t block);
   void loop();
   void run(Staged& step);
   void apply(const std::vector<int32_t>& commands);
@@ -114,9 +129,11 @@ class Executor {
   std::vector<DeviceMemory> states_, caches_;
   std::vector<char*> constant_data_;
   std::vector<Op> programs_[kNumPrograms];
+  std::vector<Attention> attentions_;    // all different ones
+  std::vector<BlockTable> tables_;       // by group
   std::vector<int32_t> last_token_;      // by row: what the row's sequence drew last
   std::unordered_map<int32_t, std::vector<std::pair<int32_t, float>>> bias_;  // by row
-  int tokens_input_ = -1, sample_row_input_ = -1, bias_start_input_ = -1, bias_token_input_ = -1, bias_value_input_ = -1, history_state_ = -1, token_output_ = -1;
+  int tokens_input_ = -1, sample_row_input_ = -1, bias_start_input_ = -1, bias_token_input_ = -1, bias_value_input_ = -1, row_state_input_ = -1, target_input_ = -1, history_state_ = -1, token_output_ = -1;
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> tracing_{false};

