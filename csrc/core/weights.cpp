@@ -251,7 +251,8 @@ std::shared_ptr<const WeightSet> acquire_weights(const std::string& key, std::sh
   Entry& entry = s.entries[key];  // entries are never removed: a key is small
   for (;;) {
     if (auto set = entry.set.lock()) {
-      progress.total = progress.loaded = set->bytes();
+      progress.total = set->bytes();  // first: nobody sees more loaded than there is
+      progress.loaded = progress.total.load();
       return set;
     }
     if (!entry.loading) break;

@@ -358,12 +358,15 @@ class RegexCompiler {
     const bool negated = take("^");
     struct Named {
       const char* text;
-      const char* property;
+      CategoryMask mask;
     };
-    constexpr Named kNames[] = {{"alpha:]", "L"}, {"digit:]", "Nd"}, {"space:]", "space"}, {"upper:]", "Lu"},
-                                {"lower:]", "Ll"}, {"punct:]", "P"}, {"word:]", "word"}, {"cntrl:]", "Cc"}};
+    constexpr Named kNames[] = {{"digit:]", mask_of(Category::Nd)},
+                                {"upper:]", mask_of(Category::Lu)},
+                                {"cntrl:]", mask_of(Category::Cc)},
+                                {"punct:]", kPunctuation | kSymbol}};
+    if (take("space:]")) return negated ? complement(white_space_set()) : white_space_set();
     for (const Named& name : kNames) {
-      if (take(name.text)) return negated ? complement(unicode_set(name.property)) : unicode_set(name.property);
+      if (take(name.text)) return category_set(negated ? ~name.mask : name.mask);
     }
     refuse("an unknown [:class:]");
   }

@@ -3,12 +3,12 @@ import { InferxError } from "../base/errors.ts";
 import { checkChoice, checkKeys } from "../base/options.ts";
 import { EngineClient, nextRequestId } from "../engine/client.ts";
 import type { PreparedModel } from "../engine/prepare.ts";
-import { type PolicyName, policyNames, type SchedulerEventName } from "../engine/protocol.ts";
+import { policyNames, type SchedulerEventName } from "../engine/protocol.ts";
 import { Generation } from "./generation.ts";
 import { KVCache } from "./kv-cache.ts";
 import type { Model } from "./model.ts";
 import { checkGenerateOptions, completeRequest } from "./request.ts";
-import type { CacheUsage, EngineThread, GenerateOptions, LoadProgress, SchedulerStats } from "./types.ts";
+import type { CacheUsage, EngineThread, GenerateOptions, LoadProgress, PolicyName, SchedulerStats } from "./types.ts";
 
 export interface SchedulerOptions {
   /** Default: a cache of its own with the defaults of `CacheOptions`. */

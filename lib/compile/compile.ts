@@ -16,6 +16,8 @@ export interface CompileOptions {
   cacheDtype: "f32" | "bf16";
   maxStepTokens: number;
   maxSequences: number;
+  /** Rows of a step that can get logits. Default: one for each sequence that decodes, and one more for a newcomer. */
+  maxLogitRows?: number;
   contextLength: number;
   tokensPerBlock: number;
   /** The caller's own, which come before the built-in ones. */
@@ -75,8 +77,7 @@ export function buildGraph(checkpoint: Checkpoint, architectures: readonly Archi
 export function compileModel(checkpoint: Checkpoint, options: CompileOptions): CompiledModel {
   const graph = buildGraph(checkpoint, options.architectures);
   const { maxStepTokens, maxSequences, contextLength, tokensPerBlock } = options;
-  // A step may ask for the logits of every token (prompt log-probabilities).
-  const maxSampleRows = Math.max(maxStepTokens, maxSequences);
+  const maxSampleRows = options.maxLogitRows ?? maxSequences + 1;
   const lowered = lower(graph, {
     kernels: options.kernels,
     numerics: options.numerics,

@@ -23,7 +23,7 @@ export interface EngineConfig {
     maxTokens: number;
     prefixCaching: boolean;
   };
-  scheduling: Pick<SchedulerOptions, "maxStepTokens" | "targetStepMs" | "maxQueued">;
+  scheduling: Pick<SchedulerOptions, "maxStepTokens" | "maxLogitRows" | "targetStepMs" | "maxQueued">;
   policy: PolicyName;
   tokenizer: SharedTokenizer | undefined;
   /** Look for NaN after each op. */

@@ -152,28 +152,30 @@ export class PreparedModel {
 
   /** The compiled plan for these bounds; the last one is kept. */
   compiled(maxStepTokens: number, maxSequences: number): CompiledModel {
-    if (this.#compiled?.maxStepTokens === maxStepTokens && this.#compiled.maxSequences === maxSequences)
-      return this.#compiled;
-    const kind = this.#deviceInfo.kind;
-    this.#compiled = compileModel(this.checkpoint, {
+    if (this.#compiled?.maxStepTokens !== maxStepTokens || this.#compiled.maxSequences !== maxSequences) {
+      this.#compiled = this.#compile({ maxStepTokens, maxSequences });
+    }
+    return this.#compiled;
+  }
+
+  #compile(bounds: { maxStepTokens: number; maxSequences: number; maxLogitRows?: number }): CompiledModel {
+    return compileModel(this.checkpoint, {
+      ...bounds,
       kernels: this.#device.kernels(),
       numerics: this.#numerics,
       cacheDtype: this.#cacheDtype,
-      maxStepTokens,
-      maxSequences,
       contextLength: this.#contextLength,
-      tokensPerBlock: tokensPerBlock[kind],
+      tokensPerBlock: tokensPerBlock[this.#deviceInfo.kind],
       architectures: this.#options.architectures ?? [],
       panelBytes: (layout, columns) => this.#device.panelBytes(layout, columns),
       panelRows: this.#device.layouts()[0]?.panelRows ?? 1,
     });
-    return this.#compiled;
   }
 
   /** What each step of a prompt's forward makes, beside the reference interpreter. */
   async *differences(prompt: string | readonly number[]): AsyncGenerator<StepDifference> {
     const tokens = Array.from(await this.text.encode(prompt, {}));
-    const compiled = this.compiled(tokens.length, 1);
+    const compiled = this.#compile({ maxStepTokens: tokens.length, maxSequences: 1, maxLogitRows: tokens.length });
     yield* planDifferences(this.#binding, this.checkpoint, compiled, this.#contextLength, tokens);
   }
 
@@ -221,6 +223,7 @@ export class PreparedModel {
       },
       scheduling: {
         maxStepTokens: compiled.maxStepTokens,
+        maxLogitRows: compiled.maxSequences,
         targetStepMs: checkNumber("targetStepMs", options.targetStepMs ?? defaults.targetStepMs, 1, 60_000),
         maxQueued: checkInt("maxQueuedRequests", options.maxQueuedRequests ?? defaults.maxQueued, 1),
       },

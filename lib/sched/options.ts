@@ -14,6 +14,8 @@ export interface SchedulerOptions {
    * pause for one, so it should stay well under the 100 ms that people notice; below 50 the fixed cost of a step dominates.
    */
   targetStepMs?: number;
+  /** Rows of a step that may ask for logits before prompts that want theirs (log-probabilities) wait; default: no limit. */
+  maxLogitRows?: number;
   /** Waiting requests at most. Default 1024. */
   maxQueued?: number;
   /** Steps scheduled and not completed. Default 2: one runs, the next one is ready. */

@@ -21,6 +21,7 @@ export class Scheduler {
   readonly cache: CacheState;
   readonly #policy: Policy;
   readonly #maxStepTokens: number;
+  readonly #maxLogitRows: number;
   readonly #budget: StepBudget;
   readonly #onEvent: (event: SchedulerEvent, sequence: Sequence) => void;
   readonly #sequences = new Map<number, Sequence>();
@@ -47,6 +48,7 @@ export class Scheduler {
     this.#policy = options.policy ?? policies.fcfs;
     this.#waiting = new WaitingQueue(cache, this.#policy, checkInt("maxQueued", options.maxQueued ?? 1024, 1));
     this.#maxStepTokens = checkInt("maxStepTokens", options.maxStepTokens ?? 512, 1);
+    this.#maxLogitRows = checkInt("maxLogitRows", options.maxLogitRows ?? Number.MAX_SAFE_INTEGER, 1);
     this.#budget = new StepBudget(checkNumber("targetStepMs", options.targetStepMs ?? 50, 0.1));
     this.#plans = Array.from({ length: checkInt("maxInFlight", options.maxInFlight ?? 2, 1, 8) }, () => new StepPlan());
     this.#onEvent = options.onEvent ?? (() => {});
@@ -210,7 +212,10 @@ export class Scheduler {
   #chunkOf(sequence: Sequence, plan: StepPlan, untilMs: number): number {
     const inTime = this.#budget.tokensUntil(untilMs, plan.numTokens, plan.contextTokens, sequence.numScheduled);
     const least = plan.numTokens === this.#numDecoding ? 1 : 0;
-    return Math.min(sequence.numToCompute, this.#maxStepTokens - plan.numTokens, Math.max(least, inTime));
+    // Tokens before the first one whose logits are wanted, and as many more as there are rows left.
+    const withLogits =
+      this.#maxLogitRows - plan.rowIndex.length + Math.max(0, sequence.nextLogits - sequence.numScheduled);
+    return Math.min(sequence.numToCompute, this.#maxStepTokens - plan.numTokens, withLogits, Math.max(least, inTime));
   }
 
   /** Reserves slots, preempting others if need be, and adds the sequence to the step; or leaves it out of this step. */

@@ -25,6 +25,7 @@ export const NativeRun = {
       cacheDtype,
       maxStepTokens,
       maxSequences: 1,
+      maxLogitRows: maxStepTokens,
       contextLength,
       tokensPerBlock: 32,
       architectures: [],

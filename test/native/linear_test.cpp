@@ -245,6 +245,7 @@ static void launch(const ix_kernel& kernel, ix_stream& stream, const std::vector
   CHECK(workspace.intact(), "%s writes past its workspace", kernel.signature);
 }
 static ix_tensor matrix(const Weight& w) { return {w.packed.data.get(), 2, {w.n, w.k}, 0}; }
+// A fixture holds two rows of 256 weights in blocks, then their values in f32 by an independent implementation.
 static void test_golden(const Case& c, const std::string& folder) {
   const Source& s = source_of(*c.layout);
   std::ifstream in(folder + "/" + s.dtype + ".bin", std::ios::binary);

@@ -9,7 +9,7 @@ const binding = loadBinding();
 
 /** Feeds ids in chunks that end at the given places. */
 function streamed(stream: TextStream, ids: readonly number[], cuts: readonly number[]): string {
-  let text = "";
+  const text = "";
   const ends = [...cuts.map((cut) => cut % (ids.length + 1)), ids.length].sort((a, b) => a - b);
   for (let at = 0; const end of ends) 
     text += stream.push(Int32Array.from(ids.slice(at, end)));
