@@ -1,20 +1,34 @@
-# Every test/native/*_test.cpp is a program that returns non-zero on failure. Kernel tests run once per instruction set.
+# Every test/native/*_test.cpp is a program that returns non-zero on failure. Tests of kernels run once per instruction set: those
+# that name INFERX_ISA are compiled for each, those that ask isa_table() are told by the environment.
+function(inferx_test name source)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE inferx_core)
+  target_compile_definitions(${name} PRIVATE INFERX_FIXTURES="${PROJECT_SOURCE_DIR}/test/fixtures" ${ARGN})
+endfunction()
+
 file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/native/*_test.cpp)
 foreach(source IN LISTS test_sources)
   get_filename_component(name ${source} NAME_WE)
-  add_executable(${name} ${source})
-  target_link_libraries(${name} PRIVATE inferx_core)
-  target_compile_definitions(${name} PRIVATE INFERX_FIXTURES="${PROJECT_SOURCE_DIR}/test/fixtures")
-  file(STRINGS ${source} per_isa REGEX "isa_table")
-  if(per_isa)
+  file(STRINGS ${source} compiled_per_isa REGEX "INFERX_ISA")
+  file(STRINGS ${source} run_per_isa REGEX "isa_table")
+  if(NOT compiled_per_isa)
+    inferx_test(${name} ${source})
+  endif()
+  if(compiled_per_isa OR run_per_isa)
     foreach(isa IN LISTS INFERX_ISAS)
-      add_test(NAME ${name}_${isa} COMMAND ${name})
-      set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT "INFERX_CPU_ISA=${isa}")
+      if(compiled_per_isa)
+        inferx_test(${name}_${isa} ${source} INFERX_ISA=${isa})
+        add_test(NAME ${name}_${isa} COMMAND ${name}_${isa} ${PROJECT_SOURCE_DIR}/test/fixtures/blocks)
+      else()
+        add_test(NAME ${name}_${isa} COMMAND ${name})
+        set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT "INFERX_CPU_ISA=${isa}")
+      endif()
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${name})
   endif()
 endforeach()
+
 if(NOT INFERX_SANITIZE)  # instrumented objects do have initializers
   foreach(isa IN LISTS INFERX_ISAS)
     add_test(NAME isa_objects_${isa} COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DOBJDUMP=${CMAKE_OBJDUMP}

@@ -25,9 +25,9 @@ const { values: options } = parseArgs({
 });
 const numRounds = Number(options.rounds ?? (options.quick ? 3 : 5));
 const sizes = options.quick
-  ? { warmTokens: 64, promptTokens: 512, oneTokens: 32, eightTokens: 16 }
+  ? { warmTokens: 64, promptTokens: 512, oneTokens: 24, eightTokens: 12 }
   : { warmTokens: 512, promptTokens: 512, oneTokens: 64, eightTokens: 32 };
-const trialSizes = { warmTokens: 16, promptTokens: 128, oneTokens: 8, eightTokens: 4 };
+const trialSizes = { warmTokens: 16, promptTokens: 64, oneTokens: 8, eightTokens: 4 };
 const metrics = ["prompt512", "decode1", "decode8", ...(options.quick ? [] : ["decode1Busy"])];
 const titles = {
   prompt512: "prompt of 512",
@@ -62,10 +62,16 @@ function modelsToMeasure() {
   });
 }
 
-function run(engine, file, cells, runSizes = sizes) {
+/** Figures of one process; undefined when it takes longer than `timeout` milliseconds. */
+function run(engine, file, cells, runSizes = sizes, timeout = undefined) {
   const program = fileURLToPath(new URL("./run.mjs", import.meta.url));
   const request = JSON.stringify({ engine, file, sizes: runSizes, cells });
-  const { status, stdout, stderr } = spawnSync(process.execPath, [program, request], { encoding: "utf8" });
+  const { status, stdout, stderr, error } = spawnSync(process.execPath, [program, request], {
+    encoding: "utf8",
+    timeout,
+    killSignal: "SIGKILL",
+  });
+  if (error?.code === "ETIMEDOUT") return undefined;
   if (status !== 0) throw new Error(`${engine}: ${stderr}`);
   return JSON.parse(stdout.trim().split("\n").at(-1));
 }
@@ -85,7 +91,7 @@ class Figures {
   best(metric) {
     const rows = [...this.#byMetric[metric]].map(([threads, runs]) => {
       const rates = runs.map(({ tokensPerSecond }) => tokensPerSecond);
-      return { threads, tokensPerSecond: median(rates), rates: rates.map((rate) => round(rate)), runs };
+      return { threads, tokensPerSecond: round(median(rates)), rates: rates.map((rate) => round(rate)), runs };
     });
     return rows.sort((a, b) => b.tokensPerSecond - a.tokensPerSecond)[0];
   }
@@ -93,14 +99,23 @@ class Figures {
 
 const cores = os.availableParallelism();
 const threadCounts = [...new Set([1, Math.ceil(cores / 2), cores])];
-const everyCell = metrics.flatMap((metric) => threadCounts.map((threads) => ({ metric, threads })));
 
-/** What the peer is asked for in each round: every number of threads, or, to be quick, those that a short trial found best. */
+/**
+ * What the peer is asked for in each round: every number of threads that ended a short trial in time (its threads spin, and
+ * may take minutes where other processes run), or, to be quick, the one that was best for the metric.
+ */
 function peerCells(file) {
-  if (!options.quick) return everyCell;
   const trial = new Figures();
-  trial.add(run(peer, file, everyCell, trialSizes));
-  return metrics.map((metric) => ({ metric, threads: trial.best(metric).threads }));
+  const usable = threadCounts.filter((threads) => {
+    const cells = metrics.map((metric) => ({ metric, threads }));
+    const figures = run(peer, file, cells, trialSizes, options.quick ? 20_000 : 120_000);
+    if (figures) trial.add(figures);
+    else process.stderr.write(`${peer} with ${threads} threads did not end its trial in time\n`);
+    return figures !== undefined;
+  });
+  if (usable.length === 0) throw new Error(`${peer} did not end its trial in time; is the machine busy?`);
+  const counts = (metric) => (options.quick ? [trial.best(metric).threads] : usable);
+  return metrics.flatMap((metric) => counts(metric).map((threads) => ({ metric, threads })));
 }
 
 function measure({ name, file, weightBytes, promptOperations, dot }) {

@@ -17,7 +17,7 @@ static volatile uint64_t sink;
 template <class Work>
 double best_rate(int num_threads, double amount, Work work) {
   double best = 0;
-  for (int pass = 0; pass < 12; pass++) {
+  for (int pass = 0; pass < 8; pass++) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
     for (int t = 0; t < num_threads; t++) threads.emplace_back(work, t);

@@ -3,6 +3,9 @@
 import { spawn } from "node:child_process";
 import { engines } from "./engines.mjs";
 
+/** A prompt before decoding: short, so that weights are nearly all that a step reads. */
+const shortTokens = 16;
+
 /** Token ids that the smallest vocabulary has too, another list for each index. */
 const promptOf = (numTokens, index) =>
   Array.from({ length: numTokens }, (_, i) => 300 + ((i * 7919 + index * 104_729) % 3000));
@@ -27,10 +30,9 @@ async function prompt512(session, { warmTokens, promptTokens }) {
   return { tokensPerSecond: (promptTokens / (at[0] - start)) * 1000 };
 }
 
-/** From a short context, so that weights are nearly all that a step reads. */
 async function decode1(session, { oneTokens }) {
-  await timed(session, promptOf(16, 1), 4);
-  const { ids, at } = await timed(session, promptOf(16, 0), oneTokens + 1);
+  await timed(session, promptOf(shortTokens, 1), 4);
+  const { ids, at } = await timed(session, promptOf(shortTokens, 0), oneTokens + 1);
   const gaps = at.slice(1).map((time, i) => time - at[i]);
   return { tokensPerSecond: (oneTokens / (at.at(-1) - at[0])) * 1000, ids, gaps };
 }
@@ -54,7 +56,7 @@ async function together(session, numTokens, firstPrompt) {
   let from = 0;
   let ended = false;
   const one = async (times, i) => {
-    for await (const _ of session.stream(promptOf(64, firstPrompt + i), 800)) {
+    for await (const _ of session.stream(promptOf(shortTokens, firstPrompt + i), 800)) {
       if (ended) break;
       times.push(performance.now());
       from ||= at.every((list) => list.length > 0) ? performance.now() : 0;

@@ -88,8 +88,13 @@ typedef struct ix_backend {
   int32_t (*num_threads)(ix_device*);
   void* (*alloc)(ix_device*, size_t bytes, ix_error*); /* zeroed */
   void (*free)(ix_device*, void*, size_t bytes);
+  void* (*alloc_host)(ix_device*, size_t bytes, ix_error*); /* host memory that `copy` reaches without waiting, zeroed */
+  void (*free_host)(ix_device*, void*, size_t bytes);
+  /* From any host memory, from several threads at once; `src` is free when it returns, `dst` is written after synchronize. */
   int32_t (*upload)(ix_device*, void* dst, const void* src, size_t bytes, ix_error*);
-  int32_t (*download)(ix_device*, void* dst, const void* src, size_t bytes, ix_error*);
+  /* `rows` pieces of row_bytes, the strides (in bytes) apart, after what was launched before and before what comes after.
+     Either side is device memory or host memory of alloc_host, which must stay as it is until synchronize. */
+  int32_t (*copy)(ix_device*, void* dst, size_t dst_stride, const void* src, size_t src_stride, size_t row_bytes, size_t rows, ix_error*);
   ix_stream* (*stream)(ix_device*);
   int32_t (*synchronize)(ix_device*, ix_error*); /* waits for all launched work and reports its errors */
 } ix_backend;

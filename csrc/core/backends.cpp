@@ -1,8 +1,5 @@
 #include "core/backends.h"
 
-#include <cstring>
-#include <utility>
-
 #include "core/error.h"
 #include "core/platform.h"
 
@@ -63,22 +60,9 @@ void Device::require_memory(double bytes) const {
   if (total > 0 && bytes > total) fail("IX_OUT_OF_MEMORY", "%.1f GB are needed, the device has %.1f GB", bytes / 1e9, total / 1e9);
 }
 
-DeviceMemory::DeviceMemory(std::shared_ptr<Device> device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {
-  if (bytes == 0) return;
+void Device::copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes, size_t rows) const {
   ix_error error{};
-  data_ = device_->backend().alloc(device_->handle(), bytes, &error);
-  if (!data_) raise(error);
-}
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-void DeviceMemory::reset() {
-  if (data_) device_->backend().free(device_->handle(), data_, bytes_);
-  data_ = nullptr;
-  bytes_ = 0;
+  if (rows > 0 && row_bytes > 0 && backend_->copy(handle_, to, to_stride, from, from_stride, row_bytes, rows, &error) != 0) raise(error);
 }
 
 }  // namespace ix

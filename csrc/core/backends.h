@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend_abi.h"
@@ -34,6 +35,9 @@ class Device {
   const ix_kernel* find_kernel(const std::string& signature, const std::string& tags) const;  // nullptr if there is none
   const ix_layout* find_layout(const std::string& name) const;
   void synchronize() const;
+  // In stream order, between device memory and memory of HostMemory.
+  void copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes, size_t rows) const;
+  void copy(void* to, const void* from, size_t bytes) const { copy_rows(to, bytes, from, bytes, bytes, 1); }
   // Throws IX_OUT_OF_MEMORY if the device has less memory than that in all.
   void require_memory(double bytes) const;
 
@@ -43,15 +47,30 @@ class Device {
   ix_device* handle_;
 };
 
-// Memory on a device, zeroed.
-class DeviceMemory {
+// Memory that a backend gave, zeroed: on the device, or on the host where the device's copies reach it.
+template <void* (*ix_backend::*kAlloc)(ix_device*, size_t, ix_error*), void (*ix_backend::*kFree)(ix_device*, void*, size_t)>
+class BackendMemory {
  public:
-  DeviceMemory() = default;
-  DeviceMemory(std::shared_ptr<Device> device, size_t bytes);
-  ~DeviceMemory() { reset(); }
-  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  void reset();
+  BackendMemory() = default;
+  BackendMemory(std::shared_ptr<Device> device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {
+    if (bytes == 0) return;
+    ix_error error{};
+    data_ = (device_->backend().*kAlloc)(device_->handle(), bytes, &error);
+    if (!data_) raise(error);
+  }
+  ~BackendMemory() { reset(); }
+  BackendMemory(BackendMemory&& other) noexcept { *this = std::move(other); }
+  BackendMemory& operator=(BackendMemory&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  void reset() {
+    if (data_) (device_->backend().*kFree)(device_->handle(), data_, bytes_);
+    data_ = nullptr;
+    bytes_ = 0;
+  }
   char* data() const { return static_cast<char*>(data_); }
   size_t bytes() const { return bytes_; }
 
@@ -60,5 +79,7 @@ class DeviceMemory {
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };
+using DeviceMemory = BackendMemory<&ix_backend::alloc, &ix_backend::free>;
+using HostMemory = BackendMemory<&ix_backend::alloc_host, &ix_backend::free_host>;
 
 }  // namespace ix

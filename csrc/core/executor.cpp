@@ -1,7 +1,6 @@
 #include "core/executor.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,10 +11,6 @@ namespace ix {
 
 namespace {
 size_t padded(size_t bytes) { return (bytes + 63) & ~size_t(63); }
-
-// Fields of a command behind its kind; commands with a list say how long each item is.
-struct CommandShape { int fields; int item; };
-constexpr CommandShape kCommandShapes[] = {{0, 0}, {4, 0}, {3, 0}, {1, 0}, {2, 1}, {2, 1}, {2, 2}};
 }  // namespace
 
 Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options)
@@ -54,9 +49,11 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
   target_input_ = plan_->find_input("target");
   history_state_ = plan_->find_state("history");
   token_output_ = plan_->find_output("token");
+  rows_.emplace(device_, *plan_, states_, caches_);
   trace_ = std::vector<std::atomic<uint64_t>>(programs_[kForward].size() + programs_[kSample].size());
+  device_->synchronize();
   for (Staged& s : staged_) {
-    s.inputs.resize(plan_->input_bytes);
+    s.inputs = HostMemory(device_, plan_->input_bytes);
     s.outputs.resize(plan_->outputs.size());
   }
   thread_ = std::thread([this] { loop(); });
@@ -111,6 +108,7 @@ ix_tensor Executor::resolve(const PlanOperand& operand) const {
 
 Executor::Op Executor::bind(const PlanStep& step, size_t* workspace_bytes) {
   const PlanKernel& wanted = plan_->kernels[step.kernel];
+  if (!wanted.backend.empty() && wanted.backend != device_->backend().name) fail("IX_NO_KERNEL", "step %s wants a kernel of the backend %s", std::string(step.name).c_str(), std::string(wanted.backend).c_str());
   Op op{device_->find_kernel(std::string(wanted.signature), std::string(wanted.tags)), {}, {}, step.attrs, &step};
   if (!op.kernel) fail("IX_NO_KERNEL", "the %s backend has no kernel %s [%s]", device_->backend().name, std::string(wanted.signature).c_str(), std::string(wanted.tags).c_str());
   for (size_t i = 0; i < step.operands.size(); i++) {
@@ -244,7 +242,9 @@ uint64_t Executor::submit(const StepInput& step) {
   Staged& staged = staged_[(submitted_ + 1) % 2];
   staged.ticket = submitted_ + 1;
   std::copy_n(step.dims, IX_NUM_DIMS, staged.dims);
-  copy_inputs(reinterpret_cast<char*>(staged.inputs.data()), step.inputs, step.dims);
+  for_filled(step.dims, 0, [&](uint64_t offset, uint64_t bytes) { std::memcpy(staged.inputs.data() + offset, step.inputs + offset, bytes); });
+  staged.feeds = false;
+  for (uint32_t i = 0; tokens_input_ >= 0 && i < step.dims[IX_DIM_T]; i++) staged.feeds |= place(staged.inputs, tokens_input_)[i] < 0;
   staged.commands.assign(step.commands, step.commands + step.num_commands);
   staged.wanted = step.wanted;
   staged.error.reset();
@@ -299,6 +299,10 @@ void Executor::loop() {
     } catch (const std::exception& error) {
       step->error = Error("IX_DEVICE", error.what());
     }
+    if (step->error) {  // nothing may run on while its inputs are staged anew; what went wrong is known
+      ix_error ignored{};
+      device_->backend().synchronize(device_->handle(), &ignored);
+    }
     {
       std::lock_guard lock(mutex_);
       completed_++;
@@ -308,108 +312,73 @@ void Executor::loop() {
 }
 
 void Executor::run(Staged& step) {
-  apply(step.commands);
-  stage_inputs(step);
+  const uint32_t num_tokens = step.dims[IX_DIM_T], num_sampled = step.dims[IX_DIM_S];
+  const auto on_device = [&](int input) { return reinterpret_cast<int32_t*>(inputs_.data() + plan_->inputs[input].offset); };
+  rows_->apply(step.commands);
+  upload_inputs(step, stage_bias(step));
+  if (step.feeds) rows_->feed_tokens(on_device(tokens_input_), num_tokens);
   run_program(kForward, step);
-  if (step.dims[IX_DIM_S] > 0) {
-    stage_bias(step);
+  if (num_sampled > 0) {
     run_program(kSample, step);
+    if (token_output_ >= 0 && sample_row_input_ >= 0) rows_->keep_tokens(resolve(plan_->outputs[token_output_].value), on_device(sample_row_input_), num_sampled);
   }
-  device_->synchronize();
   keep_outputs(step);
-  feed_back(step);
+  synchronize();
 }
 
-void Executor::apply(const std::vector<int32_t>& commands) {
-  const auto history = [&](int32_t row) {
-    return reinterpret_cast<uint32_t*>(states_[history_state_].data()) + int64_t(row) * plan_->states[history_state_].dims[1];
-  };
-  for (size_t i = 0; i < commands.size();) {
-    const int32_t kind = commands[i], *f = commands.data() + i + 1;
-    size_t items = 0;
-    switch (kind) {
-      case kTableEntry: {
-        const PlanCacheGroup& g = plan_->groups[f[0]];
-        reinterpret_cast<int32_t*>(states_[g.table_state].data())[int64_t(f[1]) * plan_->states[g.table_state].dims[1] + f[2]] = f[3];
-        break;
-      }
-      case kCopyBlock: {
-        const size_t bytes = plan_->groups[f[0]].block_bytes;
-        std::memcpy(caches_[f[0]].data() + bytes * size_t(f[2]), caches_[f[0]].data() + bytes * size_t(f[1]), bytes);
-        break;
-      }
-      case kClearHistory:
-        std::memset(history(f[0]), 0, size_t(plan_->states[history_state_].dims[1]) * 4);
-        bias_.erase(f[0]);
-        break;
-      case kPromptHistory:
-        for (int32_t k = 0; k < f[1]; k++) history(f[0])[f[2 + k]] |= 0x80000000u;
-        items = size_t(f[1]);
-        break;
-      case kAnswerHistory:
-        for (int32_t k = 0; k < f[1]; k++) history(f[0])[f[2 + k]]++;
-        items = size_t(f[1]);
-        break;
-      case kLogitBias: {
-        auto& list = bias_[f[0]];
-        list.clear();
-        for (int32_t k = 0; k < f[1]; k++) list.emplace_back(f[2 + 2 * k], std::bit_cast<float>(f[3 + 2 * k]));
-        items = size_t(f[1]) * 2;
-        break;
-      }
-    }
-    i += 1 + size_t(kCommandShapes[kind].fields) + items;
-  }
-}
-
-// The filled part of each input. Inputs without a symbolic dimension (the bias lists) are the executor's own.
-void Executor::copy_inputs(char* destination, const uint8_t* source, const uint32_t* dims) const {
+// f(offset, bytes) for the filled part of each input. Inputs without a symbolic dimension (the bias lists) are the executor's own.
+template <class F>
+void Executor::for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) const {
   for (const PlanInput& input : plan_->inputs) {
-    if (input.rank == 0 || input.dims[0] >= 0) continue;
-    const int dim = -1 - input.dims[0];
+    if (input.rank == 0) continue;
     uint64_t row = 1;
     for (uint32_t i = 1; i < input.rank; i++) row *= uint64_t(input.dims[i]);
-    const uint64_t rows = uint64_t(dims[dim]) + (dim == IX_DIM_T ? 0 : 1);  // lists of starts end with the total
-    std::memcpy(destination + input.offset, source + input.offset, std::min(rows * row, input.elements) * 4);
+    const int dim = -1 - input.dims[0];
+    const uint64_t rows = dim < 0 ? num_biases : uint64_t(dims[dim]) + (dim == IX_DIM_T ? 0 : 1);  // lists of starts end with the total
+    if (rows > 0) f(input.offset, std::min(rows * row, input.elements) * 4);
   }
 }
 
-void Executor::stage_inputs(const Staged& step) {
-  copy_inputs(inputs_.data(), step.inputs.data(), step.dims);
-  if (tokens_input_ < 0) return;
-  // A negative token stands for the last one that row -1 - token drew: it never left the device.
-  int32_t* tokens = input_i32(tokens_input_);
-  for (uint32_t i = 0; i < step.dims[IX_DIM_T]; i++) {
-    if (tokens[i] >= 0) continue;
-    const size_t row = size_t(-1 - int64_t(tokens[i]));
-    tokens[i] = row < last_token_.size() ? last_token_[row] : 0;
-  }
-}
-
-// The rows' bias lists, one after another.
-void Executor::stage_bias(const Staged& step) {
-  if (bias_start_input_ < 0 || bias_token_input_ < 0 || bias_value_input_ < 0 || sample_row_input_ < 0) return;
-  const int64_t capacity = int64_t(std::min(plan_->inputs[bias_token_input_].elements, plan_->inputs[bias_value_input_].elements));
-  int32_t* starts = input_i32(bias_start_input_);
-  int64_t count = 0;
+// The rows' bias lists, one after another; returns how many entries there are.
+uint64_t Executor::stage_bias(Staged& step) const {
+  if (bias_start_input_ < 0 || bias_token_input_ < 0 || bias_value_input_ < 0 || sample_row_input_ < 0) return 0;
+  const uint64_t capacity = std::min(plan_->inputs[bias_token_input_].elements, plan_->inputs[bias_value_input_].elements);
+  int32_t* starts = place(step.inputs, bias_start_input_);
+  uint64_t count = 0;
   for (uint32_t s = 0; s < step.dims[IX_DIM_S]; s++) {
     starts[s] = int32_t(count);
-    const auto found = bias_.empty() ? bias_.end() : bias_.find(input_i32(sample_row_input_)[s]);
-    if (found == bias_.end()) continue;
-    if (count + int64_t(found->second.size()) > capacity) fail("IX_INVALID_ARGUMENT", "the logit biases of one step exceed %lld entries", (long long)capacity);
-    for (const auto& [id, bias] : found->second) {
-      input_i32(bias_token_input_)[count] = id;
-      reinterpret_cast<float*>(input_i32(bias_value_input_))[count++] = bias;
+    const auto* biases = rows_->biases(place(step.inputs, sample_row_input_)[s]);
+    if (!biases) continue;
+    if (biases->size() > capacity - count) fail("IX_INVALID_ARGUMENT", "the logit biases of one step exceed %llu entries", (unsigned long long)capacity);
+    for (const auto& [id, bias] : *biases) {
+      place(step.inputs, bias_token_input_)[count] = id;
+      place<float>(step.inputs, bias_value_input_)[count++] = bias;
     }
   }
   starts[step.dims[IX_DIM_S]] = int32_t(count);
+  return count;
+}
+
+// Parts that lie close together go in one copy: on a GPU a copy costs more than its bytes.
+void Executor::upload_inputs(const Staged& step, uint64_t num_biases) const {
+  constexpr uint64_t kGap = 2048;
+  uint64_t begin = 0, end = 0;
+  const auto flush = [&] { device_->copy(inputs_.data() + begin, step.inputs.data() + begin, end - begin); };
+  for_filled(step.dims, num_biases, [&](uint64_t offset, uint64_t bytes) {
+    if (offset > end + kGap) {
+      flush();
+      begin = offset;
+    }
+    end = offset + bytes;
+  });
+  flush();
 }
 
 void Executor::run_program(int program, const Staged& step) {
   const size_t first = program == kForward ? 0 : programs_[kForward].size();
   for (size_t i = 0; i < programs_[program].size(); i++) {
     if (stop_.load(std::memory_order_relaxed)) {
-      device_->synchronize();
+      synchronize();
       throw Error("IX_DISPOSED", "the executor was closed during the step");
     }
     Op& op = programs_[program][i];
@@ -425,37 +394,39 @@ void Executor::run_program(int program, const Staged& step) {
   }
 }
 
+// An error that the device reports is of the last op or, unless each was waited for, of one before it.
+void Executor::synchronize() const {
+  ix_error error{};
+  if (device_->backend().synchronize(device_->handle(), &error) != 0) fail(error.code, "%s; the last op was %s", error.text, position().c_str());
+}
+
 // Checked mode: a NaN that an op produced is a fault of the op or of its weights.
 void Executor::check_results(const Op& op) const {
-  device_->synchronize();
+  synchronize();
   for (size_t k = 0; k < op.operands.size(); k++) {
     const PlanOperand& plan = op.step->operands[k];
-    const ix_tensor& t = op.operands[k];
-    if (plan.space != Space::arena || plan.type != Type::f32 || t.rank != 2) continue;
-    for (int32_t r = 0; r < t.dims[0]; r++)
-      for (int32_t c = 0; c < t.dims[1]; c++)
-        if (std::isnan(static_cast<const float*>(t.data)[r * t.stride + c]))
-          fail("IX_DEVICE", "%s: NaN in operand %zu at row %d, column %d", position().c_str(), k, r, c);
+    if (plan.space != Space::arena || plan.type != Type::f32 || plan.rank != 2) continue;
+    const Probe rows = read_rows(op.operands[k]);
+    const float* values = reinterpret_cast<const float*>(rows.data.data());
+    for (size_t i = 0; i < size_t(rows.rows) * rows.columns; i++)
+      if (std::isnan(values[i])) fail("IX_DEVICE", "%s: NaN in operand %zu at row %zu, column %zu", position().c_str(), k, i / rows.columns, i % rows.columns);
   }
 }
 
 // Rows without their padding, on the host.
-Executor::Probe Executor::read_rows(const ix_tensor& tensor, uint32_t rows) const {
-  const size_t row_bytes = size_t(tensor.dims[1]) * 4;
-  Probe out{rows, uint32_t(tensor.dims[1]), std::vector<uint8_t>(rows * row_bytes)};
-  for (size_t r = 0; r < rows; r++) {
-    ix_error error{};
-    const char* row = static_cast<const char*>(tensor.data) + r * size_t(tensor.stride) * 4;
-    if (device_->backend().download(device_->handle(), out.data.data() + r * row_bytes, row, row_bytes, &error) != 0) raise(error);
-  }
-  return out;
+Executor::Probe Executor::read_rows(const ix_tensor& t) const {
+  const size_t row_bytes = size_t(t.dims[1]) * 4, rows = size_t(t.dims[0]);
+  const HostMemory out(device_, rows * row_bytes);
+  device_->copy_rows(out.data(), row_bytes, t.data, size_t(t.stride) * 4, row_bytes, rows);
+  synchronize();
+  return {uint32_t(rows), uint32_t(t.dims[1]), std::vector<uint8_t>(out.data(), out.data() + rows * row_bytes)};
 }
 
 void Executor::keep_probe(const Op& op) {
-  device_->synchronize();
+  synchronize();
   probed_.clear();
   for (size_t k = op.step->num_inputs; k < op.operands.size(); k++)
-    if (op.step->operands[k].space == Space::arena) probed_.push_back(read_rows(op.operands[k], uint32_t(op.operands[k].dims[0])));
+    if (op.step->operands[k].space == Space::arena) probed_.push_back(read_rows(op.operands[k]));
 }
 
 void Executor::keep_outputs(Staged& step) {
@@ -463,18 +434,9 @@ void Executor::keep_outputs(Staged& step) {
     if (!(step.wanted >> i & 1)) continue;
     const PlanOperand& value = plan_->outputs[i].value;
     const ix_tensor t = resolve(value);
-    step.outputs[i] = read_rows(t, value.dims[0] < 0 ? step.dims[-1 - value.dims[0]] : uint32_t(t.dims[0])).data;
-  }
-}
-
-void Executor::feed_back(const Staged& step) {
-  if (token_output_ < 0 || sample_row_input_ < 0) return;
-  const ix_tensor t = resolve(plan_->outputs[token_output_].value);
-  for (uint32_t s = 0; s < step.dims[IX_DIM_S]; s++) {
-    const int32_t row = input_i32(sample_row_input_)[s];
-    if (row < 0) continue;
-    if (size_t(row) >= last_token_.size()) last_token_.resize(size_t(row) + 1);
-    last_token_[size_t(row)] = static_cast<const int32_t*>(t.data)[s * t.stride];
+    const size_t row_bytes = size_t(t.dims[1]) * 4, rows = value.dims[0] < 0 ? step.dims[-1 - value.dims[0]] : size_t(t.dims[0]);
+    if (step.outputs[i].bytes() < rows * row_bytes) step.outputs[i] = HostMemory(device_, rows * row_bytes);
+    device_->copy_rows(step.outputs[i].data(), row_bytes, t.data, size_t(t.stride) * 4, row_bytes, rows);
   }
 }
 

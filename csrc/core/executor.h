@@ -11,30 +11,20 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "core/backends.h"
 #include "core/error.h"
 #include "core/plan.h"
+#include "core/row_state.h"
 #include "core/weights.h"
 
 namespace ix {
 
-// What a step changes before it runs; a flat list of int32: kind, then the fields named here.
-enum Command : int32_t {
-  kTableEntry = 1,      // group, row, column, block
-  kCopyBlock = 2,       // group, source, destination
-  kClearHistory = 3,    // row
-  kPromptHistory = 4,   // row, count, tokens…
-  kAnswerHistory = 5,   // row, count, tokens…
-  kLogitBias = 6,       // row, count, (token, f32 bits)…; replaces the row's list
-};
-
 struct StepInput {
   uint32_t dims[IX_NUM_DIMS];      // T, R, S
   const uint8_t* inputs;           // as large as the plan's input buffer
-  const int32_t* commands;
+  const int32_t* commands;         // of row_state.h
   size_t num_commands;             // in int32
   uint32_t wanted;                 // bit i: output i of the plan is kept for wait()
 };
@@ -92,10 +82,11 @@ class Executor {
   struct Staged {
     uint64_t ticket = 0;
     uint32_t dims[IX_NUM_DIMS] = {};
-    std::vector<uint8_t> inputs;
+    HostMemory inputs;
     std::vector<int32_t> commands;
+    bool feeds = false;  // some token is what a row drew last
     uint32_t wanted = 0;
-    std::vector<std::vector<uint8_t>> outputs;
+    std::vector<HostMemory> outputs;
     std::optional<Error> error;
   };
 
@@ -109,17 +100,17 @@ class Executor {
   void set_table_entry(uint32_t group, size_t entry, int32_t block);
   void loop();
   void run(Staged& step);
-  void apply(const std::vector<int32_t>& commands);
-  void copy_inputs(char* destination, const uint8_t* source, const uint32_t* dims) const;
-  void stage_inputs(const Staged& step);
-  void stage_bias(const Staged& step);
+  template <class F> void for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) const;
+  uint64_t stage_bias(Staged& step) const;
+  void upload_inputs(const Staged& step, uint64_t num_biases) const;
   void run_program(int program, const Staged& step);
   void check_results(const Op& op) const;
   void keep_probe(const Op& op);
-  Probe read_rows(const ix_tensor& tensor, uint32_t rows) const;
+  Probe read_rows(const ix_tensor& tensor) const;
   void keep_outputs(Staged& step);
-  void feed_back(const Staged& step);
-  int32_t* input_i32(int index) const { return reinterpret_cast<int32_t*>(inputs_.data() + plan_->inputs[index].offset); }
+  void synchronize() const;
+  // Where input `index` of a set begins.
+  template <class T = int32_t> T* place(const HostMemory& set, int index) const { return reinterpret_cast<T*>(set.data() + plan_->inputs[index].offset); }
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
@@ -131,8 +122,7 @@ class Executor {
   std::vector<Op> programs_[kNumPrograms];
   std::vector<Attention> attentions_;    // all different ones
   std::vector<BlockTable> tables_;       // by group
-  std::vector<int32_t> last_token_;      // by row: what the row's sequence drew last
-  std::unordered_map<int32_t, std::vector<std::pair<int32_t, float>>> bias_;  // by row
+  std::optional<RowState> rows_;
   int tokens_input_ = -1, sample_row_input_ = -1, bias_start_input_ = -1, bias_token_input_ = -1, bias_value_input_ = -1, row_state_input_ = -1, target_input_ = -1, history_state_ = -1, token_output_ = -1;
 
   std::atomic<bool> stop_{false};

@@ -2,6 +2,7 @@
 #include "core/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/error.h"
@@ -38,9 +39,13 @@ class Cursor {
   }
   uint32_t u32() { return get<uint32_t>(); }
   uint64_t u64() { return get<uint64_t>(); }
-  void dims(int32_t* out) {
-    for (int i = 0; i < IX_MAX_RANK; i++) out[i] = get<int32_t>();
+  void dims(int32_t* out, uint32_t rank) {
+    for (uint32_t i = 0; i < IX_MAX_RANK; i++) {
+      out[i] = get<int32_t>();
+      require(i < rank || out[i] == 0, "a dimension beyond the rank");
+    }
   }
+  void reserved() { require(u32() == 0, "a reserved field"); }
 
  private:
   const uint8_t* at_;
@@ -63,7 +68,7 @@ class Reader {
       bound = header.u32();
       require(bound <= 1u << 24, "bound of a dimension");
     }
-    header.u32();
+    header.reserved();
     arena_bytes = header.u64();
     input_bytes = header.u64();
     require(arena_bytes < uint64_t(1) << 48 && input_bytes < uint64_t(1) << 40, "size of the arena or the inputs");
@@ -75,6 +80,7 @@ class Reader {
       require(directory.u32() == kRecordBytes[i], "width of a record");
       require(offset_[i] % 8 == 0 && offset_[i] >= end && offset_[i] <= bytes.size(), "offset of a section");
       require(uint64_t(count_[i]) * kRecordBytes[i] <= bytes.size() - offset_[i], "length of a section");
+      require(std::all_of(bytes.begin() + ptrdiff_t(end), bytes.begin() + ptrdiff_t(offset_[i]), [](uint8_t b) { return b == 0; }), "bytes between sections");
       end = offset_[i] + uint64_t(count_[i]) * kRecordBytes[i];
     }
   }
@@ -130,13 +136,13 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
   o.index = c.u32();
   o.type = Type(in.index(c.u32(), 5, "an operand's type"));
   o.rank = in.index(c.u32(), IX_MAX_RANK + 1, "an operand's rank");
-  c.dims(o.dims);
+  c.dims(o.dims, o.rank);
   o.offset = c.u64();
   o.stride = c.get<int64_t>();
   const uint64_t count = elements(o.dims, o.rank, plan.max_dims);
   const bool plain = o.type == Type::f32 || o.type == Type::i32 || o.type == Type::u32;
   switch (o.space) {
-    case Space::omitted: break;
+    case Space::omitted: require(o.index == 0 && o.type == Type::f32 && o.rank == 0 && o.offset == 0 && o.stride == 0, "an omitted operand"); break;
     case Space::arena: {
       require(plain && o.index == 0 && o.rank == 2 && o.stride >= o.dims[1], "an operand in the arena");
       const uint64_t rows = o.dims[0] < 0 ? plan.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]);
@@ -214,9 +220,10 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     w.layout = in.str(c);
     w.rank = c.u32();
     require(w.rank >= 1 && w.rank <= 3, "rank of a weight");
-    c.dims(w.dims);
+    c.dims(w.dims, w.rank);
     require(elements(w.dims, w.rank, nullptr) > 0, "an empty weight");
     const uint32_t first = c.u32(), num = c.u32();
+    c.reserved();
     in.run(first, num, kSources);
     for (uint32_t k = first; k < first + num; k++) {
       Cursor s = in.record(kSources, k);
@@ -229,6 +236,7 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
       source.transposed = flags & 1;
       source.add_one = flags & 2;
       source.scale = float(s.get<double>());
+      require(flags < 4 && source.row_count > 0 && std::isfinite(source.scale), "a source");
       require(source.row_start < uint64_t(1) << 48 && source.row_count < uint64_t(1) << 48, "rows of a source");
       w.sources.push_back(source);
     }
@@ -239,8 +247,8 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     const std::string_view name = in.str(c);
     const uint32_t rank = in.index(c.u32(), IX_MAX_RANK + 1, "rank of a constant");
     int32_t dims[IX_MAX_RANK];
-    c.dims(dims);
-    c.u32();
+    c.dims(dims, rank);
+    c.reserved();
     const uint64_t first = c.u64(), count = elements(dims, rank, nullptr);
     require(first <= in.count(kFloats) && count <= in.count(kFloats) - first, "a constant's data");
     constants.push_back({name, reinterpret_cast<const float*>(in.data(kFloats)) + first, count});
@@ -253,7 +261,7 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     input.name = in.str(c);
     input.type = Type(in.index(c.u32(), 3, "type of an input"));
     input.rank = in.index(c.u32(), IX_MAX_RANK + 1, "rank of an input");
-    c.dims(input.dims);
+    c.dims(input.dims, input.rank);
     input.elements = c.u64();
     input.offset = c.u64();
     // one after another; R and S have room for one more
@@ -269,7 +277,7 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     state.name = in.str(c);
     state.type = Type(in.index(c.u32(), 3, "type of a state"));
     state.rank = in.index(c.u32(), IX_MAX_RANK + 1, "rank of a state");
-    c.dims(state.dims);
+    c.dims(state.dims, state.rank);
     state.bytes = c.u64();
     require(elements(state.dims, state.rank, nullptr) * 4 == state.bytes, "size of a state");
     states.push_back(state);
@@ -315,7 +323,7 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
       PlanStep step;
       step.kernel = in.index(s.u32(), kernels.size(), "kernel of a step");
       const uint32_t first = s.u32(), num = s.u32(), first_scalar = s.u32(), num_scalars = s.u32();
-      s.u32();
+      s.reserved();
       step.name = in.str(s);
       in.run(first, num, kOperands);
       in.run(first_scalar, num_scalars, kScalars);

@@ -77,8 +77,12 @@ void* alloc(ix_device*, size_t bytes, ix_error* error) {
 }
 void free(ix_device*, void* memory, size_t bytes) { platform::free_pages(memory, bytes); }
 
-int32_t copy(ix_device*, void* destination, const void* source, size_t bytes, ix_error*) {
+int32_t upload(ix_device*, void* destination, const void* source, size_t bytes, ix_error*) {
   std::memcpy(destination, source, bytes);
+  return 0;
+}
+int32_t copy(ix_device*, void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes, size_t rows, ix_error*) {
+  for (size_t r = 0; r < rows; r++) std::memcpy(static_cast<char*>(to) + r * to_stride, static_cast<const char*>(from) + r * from_stride, row_bytes);
   return 0;
 }
 ix_stream* stream(ix_device* device) { return &device->stream; }
@@ -88,12 +92,10 @@ int32_t synchronize(ix_device* device, ix_error*) {
   return 0;
 }
 
-constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cpu", device_count, device_info, open,   close, kernels,
-                                 layouts,        num_threads, alloc, free, copy, copy, stream, synchronize};
+constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cpu", device_count, device_info, open, close, kernels, layouts, num_threads,
+                                 alloc, free, alloc, free, upload, copy, stream, synchronize};
 
 }  // namespace
-
-
 
 }  // namespace ix::cpu
 

@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "node/classes.h"
 #include "node/js_error.h"
 
@@ -59,13 +61,14 @@ Napi::Value DeviceClass::info(const Napi::CallbackInfo& info) {
 Napi::Value DeviceClass::kernels(const Napi::CallbackInfo& info) {
   uint32_t count = 0;
   const ix_kernel* const* kernels = device_->backend().kernels(device_->handle(), &count);
-  Napi::Array out = Napi::Array::New(info.Env(), count);
+  Napi::Array out = Napi::Array::New(info.Env());
   for (uint32_t i = 0; i < count; i++) {
+    if (std::string_view(kernels[i]->tags) == "for=executor") continue;  // no plan's business
     Napi::Object o = Napi::Object::New(info.Env());
     o["signature"] = kernels[i]->signature;
     o["tags"] = kernels[i]->tags;
     o["source"] = kernels[i]->source;
-    out[i] = o;
+    out[out.Length()] = o;
   }
   return out;
 }

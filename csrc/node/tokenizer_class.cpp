@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "node/js_error.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
-#include "node/js_error.h"
 
 namespace ix::node {
 namespace {
@@ -17,7 +17,9 @@ namespace {
 constexpr napi_type_tag kTokenizerTag = {0x1a7c9e54d2f04b36, 0x9b0e6f38c5a1d472};
 using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 
-[[noreturn]] void bad_argument(const char* what, const char* wanted) { fail("IX_INVALID_ARGUMENT", "%s: expected %s", what, wanted); }
+[[noreturn]] void bad_argument(const char* what, const char* wanted) {
+  fail("IX_INVALID_ARGUMENT", "%s: expected %s", what, wanted);
+}
 
 // UTF-8 of a string (lone surrogates become U+FFFD), or the bytes of a Uint8Array.
 std::string text_argument(Napi::Value value, const char* what) {
@@ -45,7 +47,8 @@ Napi::Object object_argument(Napi::Value value, const char* what) {
 }
 
 Napi::Int32Array ids_argument(Napi::Value value) {
-  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_int32_array) bad_argument("ids", "an Int32Array");
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_int32_array)
+    bad_argument("ids", "an Int32Array");
   return value.As<Napi::Int32Array>();
 }
 
@@ -85,12 +88,14 @@ VocabSpec read_vocab(Napi::Object object) {
   member(object, "pre", [&](Napi::Value v, const char* key) { spec.pre = string_argument(v, key); });
   member(object, "merges", [&](Napi::Value v, const char* key) { spec.merges = strings_argument(v, key); });
   member(object, "scores", [&](Napi::Value v, const char* key) {
-    if (!v.IsTypedArray() || v.As<Napi::TypedArray>().TypedArrayType() != napi_float32_array) bad_argument(key, "a Float32Array");
+    if (!v.IsTypedArray() || v.As<Napi::TypedArray>().TypedArrayType() != napi_float32_array)
+      bad_argument(key, "a Float32Array");
     const auto array = v.As<Napi::Float32Array>();
     spec.scores.assign(array.Data(), array.Data() + array.ElementLength());
   });
   member(object, "types", [&](Napi::Value v, const char* key) {
-    if (!v.IsTypedArray() || v.As<Napi::TypedArray>().TypedArrayType() != napi_int32_array) bad_argument(key, "an Int32Array");
+    if (!v.IsTypedArray() || v.As<Napi::TypedArray>().TypedArrayType() != napi_int32_array)
+      bad_argument(key, "an Int32Array");
     const auto array = v.As<Napi::Int32Array>();
     spec.types.assign(array.Data(), array.Data() + array.ElementLength());
   });
@@ -105,8 +110,10 @@ VocabSpec read_vocab(Napi::Object object) {
   id("unk", spec.unk);
   member(object, "addBos", [&](Napi::Value v, const char* key) { spec.add_bos = flag_argument(v, key); });
   member(object, "addEos", [&](Napi::Value v, const char* key) { spec.add_eos = flag_argument(v, key); });
-  member(object, "addSpacePrefix", [&](Napi::Value v, const char* key) { spec.add_space_prefix = flag_argument(v, key); });
-  member(object, "removeExtraWhitespaces", [&](Napi::Value v, const char* key) { spec.remove_extra_whitespaces = flag_argument(v, key); });
+  member(object, "addSpacePrefix",
+         [&](Napi::Value v, const char* key) { spec.add_space_prefix = flag_argument(v, key); });
+  member(object, "removeExtraWhitespaces",
+         [&](Napi::Value v, const char* key) { spec.remove_extra_whitespaces = flag_argument(v, key); });
   member(object, "charsmap", [&](Napi::Value v, const char* key) { spec.charsmap = text_argument(v, key); });
   return spec;
 }
@@ -136,7 +143,8 @@ std::vector<TextSegment> segments_argument(Napi::Value value) {
   for (uint32_t i = 0; i < array.Length(); ++i) {
     const Napi::HandleScope scope(value.Env());
     const Napi::Object segment = object_argument(array.Get(i), "segment");
-    out.push_back({text_argument(segment.Get("text"), "text"), flag_argument(segment.Get("parseSpecial"), "parseSpecial")});
+    out.push_back(
+        {text_argument(segment.Get("text"), "text"), flag_argument(segment.Get("parseSpecial"), "parseSpecial")});
   }
   return out;
 }
@@ -159,7 +167,8 @@ class SharedTokenizers {
   }
   TokenizerPtr open(double handle) {
     const std::lock_guard lock(mutex_);
-    const auto found = handle > 0 && handle <= last_ ? by_handle_.find(static_cast<uint32_t>(handle)) : by_handle_.end();
+    const auto found =
+        handle > 0 && handle <= last_ ? by_handle_.find(static_cast<uint32_t>(handle)) : by_handle_.end();
     TokenizerPtr tokenizer = found == by_handle_.end() ? nullptr : found->second.lock();
     if (tokenizer == nullptr) fail("IX_DISPOSED", "the shared tokenizer %g is gone", handle);
     return tokenizer;
@@ -236,9 +245,11 @@ class TokenizerClass : public Napi::ObjectWrap<TokenizerClass> {
       }
       const std::string kind = string_argument(spec.Get("kind"), "spec.kind");
       if (kind == "json") {
-        tokenizer_ = Tokenizer::from_json(text_argument(spec.Get("json"), "spec.json"), read_config(spec.Get("config")));
+        tokenizer_ =
+            Tokenizer::from_json(text_argument(spec.Get("json"), "spec.json"), read_config(spec.Get("config")));
       } else if (kind == "sentencepiece") {
-        tokenizer_ = Tokenizer::from_sentencepiece(text_argument(spec.Get("model"), "spec.model"), read_config(spec.Get("config")));
+        tokenizer_ = Tokenizer::from_sentencepiece(text_argument(spec.Get("model"), "spec.model"),
+                                                   read_config(spec.Get("config")));
       } else if (kind == "vocab") {
         tokenizer_ = Tokenizer::from_vocab(read_vocab(object_argument(spec.Get("vocab"), "spec.vocab")));
       } else {
@@ -250,7 +261,8 @@ class TokenizerClass : public Napi::ObjectWrap<TokenizerClass> {
 
   // The tokenizer behind a JavaScript object, which may be anything.
   static TokenizerPtr of(Napi::Value value) {
-    if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&kTokenizerTag)) bad_argument("tokenizer", "a Tokenizer");
+    if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&kTokenizerTag))
+      bad_argument("tokenizer", "a Tokenizer");
     return Unwrap(value.As<Napi::Object>())->tokenizer_;
   }
 
@@ -262,7 +274,8 @@ class TokenizerClass : public Napi::ObjectWrap<TokenizerClass> {
   }
   Napi::Value encode_async(const Napi::CallbackInfo& info) {
     return guarded(info.Env(), [&]() -> Napi::Value {
-      auto work = std::make_unique<EncodeWork>(info.Env(), tokenizer_, segments_argument(info[0]), flag_argument(info[1], "addSpecial"));
+      auto work = std::make_unique<EncodeWork>(info.Env(), tokenizer_, segments_argument(info[0]),
+                                               flag_argument(info[1], "addSpecial"));
       work->Queue();
       return work.release()->promise();  // deletes itself when done
     });
@@ -270,7 +283,8 @@ class TokenizerClass : public Napi::ObjectWrap<TokenizerClass> {
   Napi::Value decode_ids(const Napi::CallbackInfo& info) {
     return guarded(info.Env(), [&] {
       const Napi::Int32Array ids = ids_argument(info[0]);
-      return Napi::String::New(info.Env(), decode(tokenizer_, ids.Data(), ids.ElementLength(), read_stream_options(info[1])));
+      return Napi::String::New(info.Env(),
+                               decode(tokenizer_, ids.Data(), ids.ElementLength(), read_stream_options(info[1])));
     });
   }
   // kNoToken beyond the vocabulary: models pad theirs.
@@ -295,11 +309,13 @@ class TokenizerClass : public Napi::ObjectWrap<TokenizerClass> {
     });
   }
   Napi::Value is_special(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&] { return Napi::Boolean::New(info.Env(), tokenizer_->is_special(id_argument(info))); });
+    return guarded(info.Env(),
+                   [&] { return Napi::Boolean::New(info.Env(), tokenizer_->is_special(id_argument(info))); });
   }
   Napi::Value control_tokens(const Napi::CallbackInfo& info) {
     Napi::Array out = Napi::Array::New(info.Env());
-    for (const std::string_view text : tokenizer_->control_tokens()) out.Set(out.Length(), Napi::String::New(info.Env(), std::string(text)));
+    for (const std::string_view text : tokenizer_->control_tokens())
+      out.Set(out.Length(), Napi::String::New(info.Env(), std::string(text)));
     return out;
   }
   Napi::Value share(const Napi::CallbackInfo& info) {
@@ -308,9 +324,12 @@ class TokenizerClass : public Napi::ObjectWrap<TokenizerClass> {
     return out;
   }
   Napi::Value find(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&] { return id_value(info.Env(), tokenizer_->find(string_argument(info[0], "token"))); });
+    return guarded(info.Env(),
+                   [&] { return id_value(info.Env(), tokenizer_->find(string_argument(info[0], "token"))); });
   }
-  Napi::Value vocab_size(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), tokenizer_->vocab_size()); }
+  Napi::Value vocab_size(const Napi::CallbackInfo& info) {
+    return Napi::Number::New(info.Env(), tokenizer_->vocab_size());
+  }
   Napi::Value bos(const Napi::CallbackInfo& info) { return id_value(info.Env(), tokenizer_->bos()); }
   Napi::Value eos(const Napi::CallbackInfo& info) { return id_value(info.Env(), tokenizer_->eos()); }
   static Napi::Value id_value(Napi::Env env, uint32_t id) {
@@ -324,11 +343,14 @@ class TextStreamClass : public Napi::ObjectWrap<TextStreamClass> {
  public:
   static void define(Napi::Env env, Napi::Object exports) {
     exports.Set("TextStream", DefineClass(env, "TextStream",
-                                          {InstanceMethod<&TextStreamClass::push>("push"), InstanceMethod<&TextStreamClass::flush>("flush"),
+                                          {InstanceMethod<&TextStreamClass::push>("push"),
+                                           InstanceMethod<&TextStreamClass::flush>("flush"),
                                            InstanceAccessor<&TextStreamClass::stop_index>("stopIndex")}));
   }
   explicit TextStreamClass(const Napi::CallbackInfo& info) : ObjectWrap(info) {
-    guarded(info.Env(), [&] { stream_ = std::make_unique<Detokenizer>(TokenizerClass::of(info[0]), read_stream_options(info[1])); });
+    guarded(info.Env(), [&] {
+      stream_ = std::make_unique<Detokenizer>(TokenizerClass::of(info[0]), read_stream_options(info[1]));
+    });
   }
 
  private:
@@ -344,7 +366,9 @@ class TextStreamClass : public Napi::ObjectWrap<TextStreamClass> {
       return Napi::String::New(info.Env(), text_);
     });
   }
-  Napi::Value stop_index(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), stream_->stop_index()); }
+  Napi::Value stop_index(const Napi::CallbackInfo& info) {
+    return Napi::Number::New(info.Env(), stream_->stop_index());
+  }
   Napi::Value flush(const Napi::CallbackInfo& info) {
     return guarded(info.Env(), [&] {
       text_.clear();

@@ -8,13 +8,15 @@ namespace ix {
 namespace {
 
 bool looks_like_control(std::string_view text) {
-  return (text.starts_with("<|") && text.ends_with("|>")) || (text.starts_with("<\uFF5C") && text.ends_with("\uFF5C>")) ||
+  return (text.starts_with("<|") && text.ends_with("|>")) ||
+         (text.starts_with("<\uFF5C") && text.ends_with("\uFF5C>")) ||
          (text.starts_with("<unused") && text.ends_with(">"));
 }
 
 }  // namespace
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<NormalizeStep>& normalizer) : tokens_(std::move(tokens)) {
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<NormalizeStep>& normalizer)
+    : tokens_(std::move(tokens)) {
   std::vector<std::pair<std::string_view, uint32_t>> raw, normalized;
   std::vector<std::string> texts;
   texts.reserve(tokens_.size());  // the views below stay valid
@@ -60,7 +62,8 @@ void AddedTokens::cut(std::string_view text, bool normalized, const std::vector<
     at = end;
     while (range != plain.end() && range->end <= start) ++range;
     if (control_[index] && range != plain.end() && range->start < end) continue;
-    if (token.single_word && ((start > 0 && has(previous_code(text, start), kRustWordBit)) || (end < text.size() && has(end, kRustWordBit)))) {
+    if (token.single_word && ((start > 0 && has(previous_code(text, start), kRustWordBit)) ||
+                              (end < text.size() && has(end, kRustWordBit)))) {
       continue;
     }
     if (token.lstrip) {

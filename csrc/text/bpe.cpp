@@ -99,10 +99,12 @@ Bpe::Bpe(BpeOptions options, const std::vector<std::pair<std::string_view, uint3
   }
   if (!options_.unk_token.empty()) {
     unk_ = table_.find(options_.unk_token);
-    if (unk_ == kNoToken) fail("IX_TOKENIZER", "the unknown token \"%.100s\" is not in the vocabulary", options_.unk_token.c_str());
+    if (unk_ == kNoToken)
+      fail("IX_TOKENIZER", "the unknown token \"%.100s\" is not in the vocabulary", options_.unk_token.c_str());
   }
   const bool may_fuse = unk_ != kNoToken && options_.fuse_unk && !(options_.byte_fallback && all_bytes_);
-  cuttable_ = !options_.byte_level && !may_fuse && options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  cuttable_ = !options_.byte_level && !may_fuse && options_.continuing_subword_prefix.empty() &&
+              options_.end_of_word_suffix.empty();
   if (cuttable_) borders_.resize((size_t{1} << 22) / 64);
 }
 
@@ -134,7 +136,8 @@ void Bpe::set_merges(const std::vector<std::pair<std::string_view, std::string_v
   }
 }
 
-void Bpe::set_merges_by_score(const std::vector<std::pair<std::string_view, uint32_t>>& tokens, const std::vector<float>& scores) {
+void Bpe::set_merges_by_score(const std::vector<std::pair<std::string_view, uint32_t>>& tokens,
+                              const std::vector<float>& scores) {
   std::vector<uint32_t> order(tokens.size());
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });

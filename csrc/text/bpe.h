@@ -30,7 +30,8 @@ class Bpe : public Model {
   // Ranks by order; throws IX_TOKENIZER when a part or the result is not in the vocabulary.
   void set_merges(const std::vector<std::pair<std::string_view, std::string_view>>& merges);
   // SentencePiece: any two neighbours whose joint text is a token merge, best score first.
-  void set_merges_by_score(const std::vector<std::pair<std::string_view, uint32_t>>& tokens, const std::vector<float>& scores);
+  void set_merges_by_score(const std::vector<std::pair<std::string_view, uint32_t>>& tokens,
+                           const std::vector<float>& scores);
   void encode(std::string_view piece, Scratch& scratch, std::vector<uint32_t>& ids) const override;
 
  private:
@@ -39,7 +40,9 @@ class Bpe : public Model {
   void merge_word(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
   void merge_short(Scratch& scratch) const;
   void merge_long(Scratch& scratch) const;
-  size_t border_bit(uint32_t left, uint32_t right) const { return mix((uint64_t{left} << 32 | right) ^ 0xA5, 0x9E3779B97F4A7C15) >> 42; }
+  size_t border_bit(uint32_t left, uint32_t right) const {
+    return mix((uint64_t{left} << 32 | right) ^ 0xA5, 0x9E3779B97F4A7C15) >> 42;
+  }
 
   BpeOptions options_;
   TokenTable table_;        // token text -> id, as spelled in the file

@@ -79,8 +79,8 @@ void Bpe::symbolize(std::string_view word, std::vector<uint32_t>& symbols) const
       continue;
     }
     const bool bytes = options_.byte_fallback && std::all_of(text.begin(), text.end(), [&](char c) {
-      return byte_symbols_[static_cast<uint8_t>(c)] != kNoToken;
-    });
+                         return byte_symbols_[static_cast<uint8_t>(c)] != kNoToken;
+                       });
     if (bytes) {
       for (const char c : text) symbols.push_back(byte_symbols_[static_cast<uint8_t>(c)]);
     } else {

@@ -21,8 +21,9 @@ void byte_fallback_step(std::string& token, bool) {
 }
 
 void clean_up(std::string& text) {  // BERT's tidying of spaces before punctuation
-  constexpr const char* kRules[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
-                                       {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  constexpr const char* kRules[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                       {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
@@ -67,10 +68,11 @@ void add_steps(JsonValue spec, Decoder& decoder, bool* fused, int depth) {
     const std::string to(spec["content"].string("content"));
     const JsonValue literal = spec["pattern"]["String"];
     if (!literal.is_string()) fail("IX_TOKENIZER", "a Replace decoder with a regular expression is not supported");
-    decoder.steps.push_back([replace = replace_step(std::string(literal.string("pattern")), to)](std::string& token, bool) { replace(token); });
+    decoder.steps.push_back([replace = replace_step(std::string(literal.string("pattern")), to)](
+                                std::string& token, bool) { replace(token); });
   } else if (type == "Metaspace") {
     const bool never = spec["prepend_scheme"].is_string() ? spec["prepend_scheme"].string("prepend_scheme") == "never"
-                                                         : !spec.boolean_or("add_prefix_space", true);
+                                                          : !spec.boolean_or("add_prefix_space", true);
     append(metaspace_decoder(std::string(spec.string_or("replacement", kMetaspace)), !never));
   } else if (type == "WordPiece") {
     append(wordpiece_decoder(std::string(spec.string_or("prefix", "##")), spec.boolean_or("cleanup", true)));
@@ -100,7 +102,8 @@ Decoder sentencepiece_decoder(bool strip_leading_space) {
 Decoder metaspace_decoder(std::string replacement, bool strip_first) {
   if (replacement.empty()) fail("IX_TOKENIZER", "a Metaspace decoder has an empty replacement");
   Decoder out;
-  out.steps.push_back([=](std::string& token, bool first) { replace_all(token, replacement, first && strip_first ? "" : " "); });
+  out.steps.push_back(
+      [=](std::string& token, bool first) { replace_all(token, replacement, first && strip_first ? "" : " "); });
   return out;
 }
 

@@ -18,7 +18,7 @@ struct Decoder {
   std::string word_end;      // token suffix that becomes a space before the next token
 };
 
-Decoder make_decoder(JsonValue spec);   // of tokenizer.json; null: tokens are joined by spaces
+Decoder make_decoder(JsonValue spec);  // of tokenizer.json; null: tokens are joined by spaces
 Decoder byte_level_decoder();
 Decoder sentencepiece_decoder(bool strip_leading_space);
 Decoder metaspace_decoder(std::string replacement, bool strip_first);

@@ -17,7 +17,8 @@ StopStrings::StopStrings(const std::vector<std::string>& strings) : nodes_(1) {
     const std::string& text = strings[index];
     if (text.empty()) fail("IX_INVALID_ARGUMENT", "a stop string is empty");
     num_bytes += text.size();
-    if (num_bytes > kMaxStopBytes) fail("IX_INVALID_ARGUMENT", "the stop strings have more than %zu bytes", kMaxStopBytes);
+    if (num_bytes > kMaxStopBytes)
+      fail("IX_INVALID_ARGUMENT", "the stop strings have more than %zu bytes", kMaxStopBytes);
     uint32_t node = 0;
     for (const char c : text) {
       const auto byte = static_cast<uint8_t>(c);
@@ -137,7 +138,8 @@ void Detokenizer::take_text(std::string_view text, std::string& out) {
   held_.erase(0, certain);
 }
 
-std::string decode(const std::shared_ptr<const Tokenizer>& tokenizer, const int32_t* ids, size_t count, const StreamOptions& options) {
+std::string decode(const std::shared_ptr<const Tokenizer>& tokenizer, const int32_t* ids, size_t count,
+                   const StreamOptions& options) {
   Detokenizer stream(tokenizer, options);
   std::string out;
   for (size_t i = 0; i < count; ++i) stream.push(ids[i], out);

@@ -36,9 +36,9 @@ class StopStrings {
 
 struct StreamOptions {
   std::vector<std::string> stop;
-  bool include_stop = false;   // the text keeps the stop string
+  bool include_stop = false;  // the text keeps the stop string
   bool keep_special = false;
-  bool continuation = false;   // the ids continue a text: nothing is stripped at the start
+  bool continuation = false;  // the ids continue a text: nothing is stripped at the start
 };
 
 class Detokenizer {
@@ -47,7 +47,7 @@ class Detokenizer {
   // Appends the text that is certain by now; ids after a stop string are ignored. Ids beyond the vocabulary have no
   // text (models pad their vocabularies); negative ones throw IX_INVALID_ARGUMENT.
   void push(int32_t id, std::string& out);
-  void flush(std::string& out);  // the held back rest; the sequence is over
+  void flush(std::string& out);                       // the held back rest; the sequence is over
   int32_t stop_index() const { return stop_index_; }  // of the stop string that was found, -1: none so far
 
  private:
@@ -66,6 +66,7 @@ class Detokenizer {
 };
 
 // The whole text of some ids.
-std::string decode(const std::shared_ptr<const Tokenizer>& tokenizer, const int32_t* ids, size_t count, const StreamOptions& options);
+std::string decode(const std::shared_ptr<const Tokenizer>& tokenizer, const int32_t* ids, size_t count,
+                   const StreamOptions& options);
 
 }  // namespace ix

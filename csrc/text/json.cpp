@@ -16,12 +16,15 @@ constexpr size_t kMaxDepth = 128;
 constexpr size_t kMaxBytes = size_t{1} << 30;
 constexpr uint32_t kNoNode = UINT32_MAX;
 
-[[noreturn]] void wrong_type(const char* what, const char* wanted) { fail("IX_TOKENIZER", "%s: expected %s", what, wanted); }
+[[noreturn]] void wrong_type(const char* what, const char* wanted) {
+  fail("IX_TOKENIZER", "%s: expected %s", what, wanted);
+}
 
 }  // namespace
 
 Json::Json(std::string_view text) : text_(text) {
-  if (text.size() > kMaxBytes) fail("IX_TOKENIZER", "the tokenizer's JSON has %zu bytes, more than %zu", text.size(), kMaxBytes);
+  if (text.size() > kMaxBytes)
+    fail("IX_TOKENIZER", "the tokenizer's JSON has %zu bytes, more than %zu", text.size(), kMaxBytes);
   if (!is_valid_utf8(text)) fail("IX_TOKENIZER", "the tokenizer's JSON is not valid UTF-8");
   nodes_.reserve(text.size() / 16);
   parse();
@@ -30,7 +33,8 @@ Json::Json(std::string_view text) : text_(text) {
 void Json::fault(const char* why) const { fail("IX_TOKENIZER", "invalid JSON at byte %zu: %s", at_, why); }
 
 void Json::skip_space() {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) ++at_;
+  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
+    ++at_;
 }
 
 void Json::parse() {
@@ -107,7 +111,8 @@ void Json::parse() {
 void Json::parse_string() {
   const size_t start = ++at_;
   const auto plain_end = [&] {
-    while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<uint8_t>(text_[at_]) >= 0x20) ++at_;
+    while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<uint8_t>(text_[at_]) >= 0x20)
+      ++at_;
     if (at_ >= text_.size()) fault("unterminated string");
     if (static_cast<uint8_t>(text_[at_]) < 0x20) fault("control character in a string");
   };
@@ -175,7 +180,8 @@ void Json::parse_number() {
   };
   const bool negative = text_[at_] == '-';
   if (negative) ++at_;
-  if (at_ + 1 < text_.size() && text_[at_] == '0' && text_[at_ + 1] >= '0' && text_[at_ + 1] <= '9') fault("leading zero");
+  if (at_ + 1 < text_.size() && text_[at_] == '0' && text_[at_ + 1] >= '0' && text_[at_ + 1] <= '9')
+    fault("leading zero");
   digits(false);
   if (at_ < text_.size() && text_[at_] == '.') ++at_, digits(true);
   if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
@@ -184,7 +190,8 @@ void Json::parse_number() {
     if (down || (at_ < text_.size() && text_[at_] == '+')) ++at_;
     const size_t start = at_;
     int64_t value = 0;
-    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) value = std::min<int64_t>(value * 10 + (text_[at_] - '0'), 100000);
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_)
+      value = std::min<int64_t>(value * 10 + (text_[at_] - '0'), 100000);
     if (at_ == start) fault("expected a digit");
     exponent += down ? -value : value;
   }
@@ -215,7 +222,8 @@ std::string_view JsonValue::string(const char* what) const {
 }
 
 bool JsonValue::boolean(const char* what) const {
-  if (is_null() || (document_->nodes_[node_].kind != Json::Kind::kTrue && document_->nodes_[node_].kind != Json::Kind::kFalse)) {
+  if (is_null() ||
+      (document_->nodes_[node_].kind != Json::Kind::kTrue && document_->nodes_[node_].kind != Json::Kind::kFalse)) {
     wrong_type(what, "true or false");
   }
   return document_->nodes_[node_].kind == Json::Kind::kTrue;

@@ -22,10 +22,11 @@ class JsonValue {
   std::string_view string(const char* what) const;
   bool boolean(const char* what) const;
   double number(const char* what) const;
-  uint32_t integer(const char* what, uint32_t limit) const;  // 0 <= value < limit
+  uint32_t integer(const char* what, uint32_t limit) const;                  // 0 <= value < limit
   size_t size(const char* what) const { return size_of(is_array(), what); }  // elements or members
 
-  JsonValue operator[](std::string_view key) const;  // last member of that name, null value when absent or not an object
+  JsonValue operator[](
+      std::string_view key) const;  // last member of that name, null value when absent or not an object
   std::string_view string_or(std::string_view key, std::string_view fallback) const;
   bool boolean_or(std::string_view key, bool fallback) const;
 
@@ -60,9 +61,7 @@ class Json {
     };
   };
 
-  uint32_t after(uint32_t node) const {
-    return nodes_[node].kind >= Kind::kArray ? nodes_[node].end : node + 1;
-  }
+  uint32_t after(uint32_t node) const { return nodes_[node].kind >= Kind::kArray ? nodes_[node].end : node + 1; }
   std::string_view text_of(const Node& node) const { return {node.text, node.size}; }
   void parse();
   void parse_string();

@@ -12,8 +12,8 @@ namespace {
 
 using namespace unicode_data;
 
-constexpr uint32_t kHangulFirst = 0xAC00, kHangulCount = 11172, kLeadFirst = 0x1100, kVowelFirst = 0x1161, kTrailFirst = 0x11A7,
-                   kVowelCount = 21, kTrailCount = 28;
+constexpr uint32_t kHangulFirst = 0xAC00, kHangulCount = 11172, kLeadFirst = 0x1100, kVowelFirst = 0x1161,
+                   kTrailFirst = 0x11A7, kVowelCount = 21, kTrailCount = 28;
 
 struct NormalTables {
   std::unordered_map<uint32_t, uint32_t> canonical, compatible;  // code -> position << 5 | count in kDecomposed
@@ -29,7 +29,8 @@ struct NormalTables {
     }
     for (size_t i = 0; i < std::size(kCombiningRuns); ++i) {
       if ((kCombiningRuns[i] & 0xFF) == 0) continue;  // the last run is one of zeros
-      for (uint32_t c = kCombiningRuns[i] >> 8; c < kCombiningRuns[i + 1] >> 8; ++c) combining.emplace(c, kCombiningRuns[i] & 0xFF);
+      for (uint32_t c = kCombiningRuns[i] >> 8; c < kCombiningRuns[i + 1] >> 8; ++c)
+        combining.emplace(c, kCombiningRuns[i] & 0xFF);
     }
     const uint8_t all = 15, composing = bit(NormalForm::kNfc) | bit(NormalForm::kNfkc);
     changing.resize(0x110000);
@@ -105,7 +106,8 @@ void append_run(const NormalTables& tables, std::vector<Marked>& run, bool compo
     }
     size_t end = i;
     while (end < run.size() && run[end].second != 0) ++end;
-    std::stable_sort(run.begin() + i, run.begin() + end, [](const Marked& a, const Marked& b) { return a.second < b.second; });
+    std::stable_sort(run.begin() + i, run.begin() + end,
+                     [](const Marked& a, const Marked& b) { return a.second < b.second; });
     i = end;
   }
   if (compose) {
@@ -139,7 +141,9 @@ std::string normalize(std::string_view text, NormalForm form) {
   const bool compatibility = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const NormalTables& tables = NormalTables::get();
-  const auto changes = [&](uint32_t code) { return code >= 0x80 && (tables.changing[code] & NormalTables::bit(form)) != 0; };
+  const auto changes = [&](uint32_t code) {
+    return code >= 0x80 && (tables.changing[code] & NormalTables::bit(form)) != 0;
+  };
   std::string out;
   out.reserve(text.size());
   std::vector<Marked> run;

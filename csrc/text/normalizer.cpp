@@ -57,8 +57,8 @@ NormalizeStep pattern_step(SplitPattern pattern, std::string to) {
 
 void append_nmt(uint32_t c, std::string& out) {
   if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) return;
-  const bool space = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) || c == 0x2028 ||
-                     c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+  const bool space = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+                     c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
   append_utf8(out, space ? ' ' : c);
 }
 
@@ -179,7 +179,8 @@ void add_steps(JsonValue spec, std::vector<NormalizeStep>& steps, int depth) {
     steps.push_back(bert_step(spec.boolean_or("clean_text", true), spec.boolean_or("handle_chinese_chars", true),
                               spec.boolean_or("strip_accents", lowercase), lowercase));
   } else if (type == "Precompiled") {
-    const std::string_view map = spec["precompiled_charsmap"].is_null() ? "" : spec["precompiled_charsmap"].string("charsmap");
+    const std::string_view map =
+        spec["precompiled_charsmap"].is_null() ? "" : spec["precompiled_charsmap"].string("charsmap");
     if (!map.empty()) steps.push_back(charsmap_step(decode_base64(map)));
   } else {
     fail("IX_TOKENIZER", "the normalizer \"%.100s\" is not supported", type.c_str());

@@ -19,7 +19,8 @@ PretokenizeStep cut_step(SplitBehavior behavior, bool invert, CutText cut) {
       cut(piece.text, pieces.cuts);
       apply_behavior(behavior, invert, pieces.cuts);
       for (const Cut& c : pieces.cuts) {
-        if (c.end > c.start) pieces.next.push_back({piece.text.substr(c.start, c.end - c.start), piece.at_start && c.start == 0});
+        if (c.end > c.start)
+          pieces.next.push_back({piece.text.substr(c.start, c.end - c.start), piece.at_start && c.start == 0});
       }
     }
     pieces.list.swap(pieces.next);
@@ -100,7 +101,8 @@ void add_steps(JsonValue spec, std::vector<PretokenizeStep>& steps, bool* byte_l
   } else if (type == "ByteLevel") {
     *byte_level = true;
     if (spec.boolean_or("add_prefix_space", true)) {
-      steps.push_back(change_step([](std::string& text, bool) { return !text.starts_with(' ') && (text.insert(0, " "), true); }));
+      steps.push_back(
+          change_step([](std::string& text, bool) { return !text.starts_with(' ') && (text.insert(0, " "), true); }));
     }
     if (spec.boolean_or("use_regex", true)) {
       steps.push_back(split_step(SplitPattern::regex(patterns::kGpt2), SplitBehavior::kIsolated, false));
@@ -120,11 +122,13 @@ void add_steps(JsonValue spec, std::vector<PretokenizeStep>& steps, bool* byte_l
   } else if (type == "WhitespaceSplit") {
     steps.push_back(character_step(SplitBehavior::kRemoved, has_bit(kSpaceBit)));
   } else if (type == "CharDelimiterSplit") {
-    steps.push_back(split_step(SplitPattern::literal(spec["delimiter"].string("delimiter")), SplitBehavior::kRemoved, false));
+    steps.push_back(
+        split_step(SplitPattern::literal(spec["delimiter"].string("delimiter")), SplitBehavior::kRemoved, false));
   } else if (type == "BertPreTokenizer") {
     steps.push_back(bert_words_step());
   } else if (type == "Metaspace") {
-    steps.push_back(metaspace_step(std::string(spec.string_or("replacement", "\u2581")), scheme_of(spec), spec.boolean_or("split", true)));
+    steps.push_back(metaspace_step(std::string(spec.string_or("replacement", "\u2581")), scheme_of(spec),
+                                   spec.boolean_or("split", true)));
   } else {
     fail("IX_TOKENIZER", "the pre-tokenizer \"%.100s\" is not supported", type.c_str());
   }
@@ -133,7 +137,8 @@ void add_steps(JsonValue spec, std::vector<PretokenizeStep>& steps, bool* byte_l
 }  // namespace
 
 PretokenizeStep split_step(SplitPattern pattern, SplitBehavior behavior, bool invert) {
-  return cut_step(behavior, invert, [pattern](std::string_view text, std::vector<Cut>& cuts) { pattern.cut(text, cuts); });
+  return cut_step(behavior, invert,
+                  [pattern](std::string_view text, std::vector<Cut>& cuts) { pattern.cut(text, cuts); });
 }
 
 PretokenizeStep bert_words_step() {
@@ -153,7 +158,8 @@ PretokenizeStep metaspace_step(std::string replacement, PrependScheme scheme, bo
     return true;
   });
   if (!split) return mark;
-  return [mark, cut = split_step(SplitPattern::literal(replacement), SplitBehavior::kMergedWithNext, false)](Pieces& pieces) {
+  return [mark,
+          cut = split_step(SplitPattern::literal(replacement), SplitBehavior::kMergedWithNext, false)](Pieces& pieces) {
     mark(pieces);
     cut(pieces);
   };

@@ -10,16 +10,6 @@
 
 namespace ix {
 
-CodeSet::CodeSet(std::vector<uint32_t> sorted_bounds) : bounds(std::move(sorted_bounds)) {
-  for (uint32_t c = 0; c < 128; ++c) {
-    if (contains_wide(c)) ascii[c >> 6] |= uint64_t{1} << (c & 63);
-  }
-}
-
-bool CodeSet::contains_wide(uint32_t code) const {
-  return (std::upper_bound(bounds.begin(), bounds.end(), code) - bounds.begin()) % 2 == 1;
-}
-
 RegexSearch::RegexSearch(const Regex& regex, std::string_view text)
     : regex_(regex), text_(text), steps_left_(4096 + uint64_t{64} * text.size()) {}
 
@@ -44,12 +34,15 @@ size_t RegexSearch::run(uint32_t step, size_t at) {
   using Op = Regex::Op;
   const size_t base = stack_.size();
   const size_t stride = text_.size() + 1;
-  const auto word_at = [&](size_t i) { return i < text_.size() && UnicodeTable::get().has(decode_utf8(text_, i).value, kWordBit); };
+  const auto word_at = [&](size_t i) {
+    return i < text_.size() && UnicodeTable::get().has(decode_utf8(text_, i).value, kWordBit);
+  };
   for (;;) {
     if (--steps_left_ == 0) {
       if (remember_) fail("IX_TOKENIZER", "a split pattern takes too many steps on a text of %zu bytes", text_.size());
       const size_t words = (stride * regex_.num_splits_ + 63) / 64;
-      if (words > (size_t{1} << 27)) fail("IX_TOKENIZER", "a split pattern needs too much memory on a text of %zu bytes", text_.size());
+      if (words > (size_t{1} << 27))
+        fail("IX_TOKENIZER", "a split pattern needs too much memory on a text of %zu bytes", text_.size());
       remember_ = true;
       failed_.assign(words, 0);
       steps_left_ = 4096 + uint64_t{16} * stride * regex_.steps_.size();

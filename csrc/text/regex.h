@@ -7,19 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "text/code_set.h"
+
 namespace ix {
-
-// A set of code points: sorted [start, end) boundaries, with a bitmap for ASCII.
-struct CodeSet {
-  std::vector<uint32_t> bounds;
-  uint64_t ascii[2] = {0, 0};
-
-  explicit CodeSet(std::vector<uint32_t> sorted_bounds);
-  bool contains(uint32_t code) const {
-    return code < 128 ? (ascii[code >> 6] >> (code & 63) & 1) != 0 : contains_wide(code);
-  }
-  bool contains_wide(uint32_t code) const;
-};
 
 class Regex {
  public:
@@ -28,8 +18,21 @@ class Regex {
  private:
   friend class RegexCompiler;
   friend class RegexSearch;
-  enum class Op : uint8_t { kSet, kSplit, kJump, kMatch, kAhead, kNotAhead, kAtomic, kLineStart, kLineEnd, kTextStart, kTextEnd,
-                            kWordBorder, kNotWordBorder };
+  enum class Op : uint8_t {
+    kSet,
+    kSplit,
+    kJump,
+    kMatch,
+    kAhead,
+    kNotAhead,
+    kAtomic,
+    kLineStart,
+    kLineEnd,
+    kTextStart,
+    kTextEnd,
+    kWordBorder,
+    kNotWordBorder
+  };
   struct Step {
     Op op;
     uint32_t a, b;  // kSet: set; kSplit: first and second choice; kJump: target; groups: body, next; kSplit also has...

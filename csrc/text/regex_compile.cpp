@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "text/code_set.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -14,50 +15,6 @@ namespace {
 constexpr size_t kMaxSteps = 4096;
 constexpr uint32_t kMaxRepeat = 1000, kUnbounded = UINT32_MAX;
 constexpr int kMaxNesting = 50;
-
-using Bounds = std::vector<uint32_t>;
-
-Bounds complement(const Bounds& set) {
-  Bounds out;
-  if (set.empty() || set.front() != 0) out.push_back(0);
-  out.insert(out.end(), set.begin() + (out.empty() ? 1 : 0), set.end());
-  if (out.back() == 0x110000) {
-    out.pop_back();
-  } else {
-    out.push_back(0x110000);
-  }
-  return out;
-}
-
-Bounds unite(const Bounds& a, const Bounds& b) {
-  std::vector<std::pair<uint32_t, uint32_t>> ranges;
-  for (size_t i = 0; i + 1 < a.size(); i += 2) ranges.emplace_back(a[i], a[i + 1]);
-  for (size_t i = 0; i + 1 < b.size(); i += 2) ranges.emplace_back(b[i], b[i + 1]);
-  std::sort(ranges.begin(), ranges.end());
-  Bounds out;
-  for (const auto& [start, end] : ranges) {
-    if (!out.empty() && start <= out.back()) {
-      out.back() = std::max(out.back(), end);
-    } else {
-      out.push_back(start);
-      out.push_back(end);
-    }
-  }
-  return out;
-}
-
-Bounds intersect(const Bounds& a, const Bounds& b) { return complement(unite(complement(a), complement(b))); }
-
-Bounds ignore_case(const Bounds& set) {
-  Bounds out = set;
-  uint32_t budget = 4096;  // larger sets are properties, which hold both cases or mean one of them
-  for (size_t i = 0; i + 1 < set.size(); i += 2) {
-    for (uint32_t c = set[i]; c < set[i + 1] && budget > 0; ++c, --budget) {
-      for (const uint32_t variant : case_variants(c)) out = unite(out, {variant, variant + 1});
-    }
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -83,11 +40,11 @@ class RegexCompiler {
   struct Node {
     Kind kind;
     std::vector<Tree> children;
-    uint32_t set = 0;                       // kSet
-    uint32_t least = 1, most = 1;           // kRepeat
-    bool lazy = false;                      // kRepeat
-    Regex::Op op = Regex::Op::kMatch;       // kGroup (look-ahead, atomic), kAssertion
-    bool nullable = true;                   // can match the empty text
+    uint32_t set = 0;                  // kSet
+    uint32_t least = 1, most = 1;      // kRepeat
+    bool lazy = false;                 // kRepeat
+    Regex::Op op = Regex::Op::kMatch;  // kGroup (look-ahead, atomic), kAssertion
+    bool nullable = true;              // can match the empty text
   };
   struct Flags {
     bool ignore_case = false, dot_newline = false;
@@ -207,7 +164,8 @@ class RegexCompiler {
   Tree atom(Flags& flags, int depth) {
     if (take("(")) return group(flags, depth);
     if (take("[")) return set_node(bracket(0), flags);
-    if (take(".")) return set_node(flags.dot_newline ? Bounds{0, 0x110000} : Bounds{0, '\n', '\n' + 1, 0x110000}, Flags{});
+    if (take("."))
+      return set_node(flags.dot_newline ? Bounds{0, 0x110000} : Bounds{0, '\n', '\n' + 1, 0x110000}, Flags{});
     if (take("^")) return assertion(Regex::Op::kLineStart);
     if (take("$")) return assertion(Regex::Op::kLineEnd);
     if (peek("*") || peek("+") || peek("?")) refuse("nothing to repeat");
@@ -280,24 +238,42 @@ class RegexCompiler {
         at_ = close + 1;
         return negated ? complement(set) : set;
       }
-      case 's': return white_space_set();
-      case 'S': return complement(white_space_set());
-      case 'd': return unicode_set("Nd");
-      case 'D': return complement(unicode_set("Nd"));
-      case 'w': return word_set();
-      case 'W': return complement(word_set());
-      case 'h': return {'0', '9' + 1, 'A', 'F' + 1, 'a', 'f' + 1};
-      case 'n': return one('\n');
-      case 'r': return one('\r');
-      case 't': return one('\t');
-      case 'v': return one('\v');
-      case 'f': return one('\f');
-      case 'a': return one('\a');
-      case 'e': return one(0x1B);
-      case '0': return one(0);
-      case 'x': return take("{") ? one(hex(1, 6, true)) : one(hex(1, 2, false));
-      case 'u': return one(hex(4, 4, false));
-      default: break;
+      case 's':
+        return white_space_set();
+      case 'S':
+        return complement(white_space_set());
+      case 'd':
+        return unicode_set("Nd");
+      case 'D':
+        return complement(unicode_set("Nd"));
+      case 'w':
+        return word_set();
+      case 'W':
+        return complement(word_set());
+      case 'h':
+        return {'0', '9' + 1, 'A', 'F' + 1, 'a', 'f' + 1};
+      case 'n':
+        return one('\n');
+      case 'r':
+        return one('\r');
+      case 't':
+        return one('\t');
+      case 'v':
+        return one('\v');
+      case 'f':
+        return one('\f');
+      case 'a':
+        return one('\a');
+      case 'e':
+        return one(0x1B);
+      case '0':
+        return one(0);
+      case 'x':
+        return take("{") ? one(hex(1, 6, true)) : one(hex(1, 2, false));
+      case 'u':
+        return one(hex(4, 4, false));
+      default:
+        break;
     }
     if ((c >= '1' && c <= '9') || c == 'k') refuse("back-references are not supported");
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) refuse("an unknown escape");

@@ -21,11 +21,20 @@ class Message {
     field = static_cast<uint32_t>(tag >> 3);
     wire_ = static_cast<uint32_t>(tag & 7);
     switch (wire_) {
-      case 0: varint_ = read_varint(); break;
-      case 1: data_ = read_bytes(8); break;
-      case 2: data_ = read_bytes(read_varint()); break;
-      case 5: data_ = read_bytes(4); break;
-      default: damaged("an unknown kind of field");
+      case 0:
+        varint_ = read_varint();
+        break;
+      case 1:
+        data_ = read_bytes(8);
+        break;
+      case 2:
+        data_ = read_bytes(read_varint());
+        break;
+      case 5:
+        data_ = read_bytes(4);
+        break;
+      default:
+        damaged("an unknown kind of field");
     }
     return true;
   }
@@ -85,10 +94,12 @@ void read_trainer(std::string_view bytes, VocabSpec& spec) {
   for (Message m(bytes); m.next();) {
     if (m.field == 3) {
       const int64_t kind = m.integer();
-      if (kind != 1 && kind != 2) fail("IX_TOKENIZER", "SentencePiece models of kind %lld are not supported", static_cast<long long>(kind));
+      if (kind != 1 && kind != 2)
+        fail("IX_TOKENIZER", "SentencePiece models of kind %lld are not supported", static_cast<long long>(kind));
       spec.model = kind == 1 ? "t5" : "llama";
     }
-    if (m.field == 24 && m.integer() != 0) fail("IX_TOKENIZER", "SentencePiece models with spaces as suffix are not supported");
+    if (m.field == 24 && m.integer() != 0)
+      fail("IX_TOKENIZER", "SentencePiece models with spaces as suffix are not supported");
     if (m.field == 40) spec.unk = m.integer();
     if (m.field == 41) spec.bos = m.integer();
     if (m.field == 42) spec.eos = m.integer();

@@ -68,7 +68,8 @@ void apply_behavior(SplitBehavior behavior, bool invert, std::vector<Cut>& cuts)
   size_t kept = 0;
   bool previous_match = false;
   for (const Cut cut : cuts) {
-    const bool join = kept > 0 && (behavior == SplitBehavior::kContiguous ? cut.match == previous_match : cut.match && !previous_match);
+    const bool join = kept > 0 && (behavior == SplitBehavior::kContiguous ? cut.match == previous_match
+                                                                          : cut.match && !previous_match);
     previous_match = cut.match;
     if (!join) {
       cuts[kept++] = cut;

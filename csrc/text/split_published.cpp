@@ -1,5 +1,6 @@
 // Hand-compiled matchers of the split patterns that most published models use. Each must equal the regex engine on the
-// same pattern (test/native/text_split.cpp compares them on random text); order of the branches = order of alternatives.
+// same pattern (test/native/text_split.cpp compares them on random text); order of the branches = order of
+// alternatives.
 #include <array>
 
 #include "text/split.h"
@@ -18,15 +19,20 @@ const char kO200k[] =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-const char kDeepseekV3[] =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^)" "\r\n" R"(\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[)"
-    "\r\n" R"(]*|\s*[)" "\r\n" R"(]+|\s+(?!\S)|\s+)";
+const char kDeepseekV3[] = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^)"
+                           "\r\n"
+                           R"(\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[)"
+                           "\r\n"
+                           R"(]*|\s*[)"
+                           "\r\n"
+                           R"(]+|\s+(?!\S)|\s+)";
 }  // namespace patterns
 
 namespace {
 
 constexpr uint32_t kSpace = 1u << 30, kNewline = 1u << 31;  // beside the category bits
-constexpr uint32_t kUpperish = mask_of(Category::Lu) | mask_of(Category::Lt) | mask_of(Category::Lm) | mask_of(Category::Lo) | kMark;
+constexpr uint32_t kUpperish =
+    mask_of(Category::Lu) | mask_of(Category::Lt) | mask_of(Category::Lm) | mask_of(Category::Lo) | kMark;
 constexpr uint32_t kLowerish = mask_of(Category::Ll) | mask_of(Category::Lm) | mask_of(Category::Lo) | kMark;
 
 struct Char {
@@ -148,7 +154,8 @@ size_t match_o200k(std::string_view text, size_t at) {
   const size_t after_lead = at + c.length;
   size_t led_upper = after_lead, upper;
   if (lead) {
-    if (const size_t end = upper_lower(text, after_lead, &led_upper); end > after_lead) return contraction<true>(text, end);
+    if (const size_t end = upper_lower(text, after_lead, &led_upper); end > after_lead)
+      return contraction<true>(text, end);
   }
   if (const size_t end = upper_lower(text, at, &upper); end > at) return contraction<true>(text, end);
   if (lead && led_upper > after_lead) return contraction<true>(text, led_upper);

@@ -74,7 +74,9 @@ std::string Tokenizer::decoded(uint32_t id, bool first) const {
   return token;
 }
 
-bool Tokenizer::ends_word(uint32_t id) const { return !decoder_.word_end.empty() && texts_[id].ends_with(decoder_.word_end); }
+bool Tokenizer::ends_word(uint32_t id) const {
+  return !decoder_.word_end.empty() && texts_[id].ends_with(decoder_.word_end);
+}
 
 uint32_t Tokenizer::find(std::string_view token) const {
   for (const AddedToken& added : added_.list()) {
@@ -86,7 +88,8 @@ uint32_t Tokenizer::find(std::string_view token) const {
   return kNoToken;
 }
 
-void Tokenizer::encode_text(std::string_view text, bool at_start, Pieces& pieces, Scratch& scratch, std::vector<uint32_t>& ids) const {
+void Tokenizer::encode_text(std::string_view text, bool at_start, Pieces& pieces, Scratch& scratch,
+                            std::vector<uint32_t>& ids) const {
   pieces.list.assign(1, {text, at_start});
   pieces.owned.clear();
   for (const PretokenizeStep& step : pretokenizer_) step(pieces);
@@ -108,11 +111,13 @@ std::vector<int32_t> Tokenizer::encode(const std::vector<TextSegment>& segments,
     const size_t start = text.size();
     text += is_valid_utf8(segment.text) ? segment.text : replace_invalid_utf8(segment.text);
     if (!segment.parse_special) plain.push_back({start, text.size()});
-    if (text.size() >= INT32_MAX) fail("IX_INVALID_ARGUMENT", "a text of more than %d bytes is too long to encode", INT32_MAX);
+    if (text.size() >= INT32_MAX)
+      fail("IX_INVALID_ARGUMENT", "a text of more than %d bytes is too long to encode", INT32_MAX);
   }
   const auto touches_plain = [&](std::string_view part) {
     const size_t start = static_cast<size_t>(part.data() - text.data());
-    return std::any_of(plain.begin(), plain.end(), [&](const PlainRange& r) { return r.start < start + part.size() && start < r.end; });
+    return std::any_of(plain.begin(), plain.end(),
+                       [&](const PlainRange& r) { return r.start < start + part.size() && start < r.end; });
   };
   Lease lease(*this);
   std::vector<uint32_t> ids;
@@ -135,7 +140,9 @@ std::vector<int32_t> Tokenizer::encode(const std::vector<TextSegment>& segments,
     }
     // Positions are lost by now: one plain byte makes the whole section plain.
     inner.clear();
-    added_.cut(view, true, touches_plain(section.text) ? std::vector<PlainRange>{{0, view.size()}} : std::vector<PlainRange>{}, inner);
+    added_.cut(view, true,
+               touches_plain(section.text) ? std::vector<PlainRange>{{0, view.size()}} : std::vector<PlainRange>{},
+               inner);
     for (const Section& part : inner) {
       if (part.id != kNoToken) {
         ids.push_back(part.id);

@@ -25,12 +25,12 @@ struct TokenizerConfig {
 
 // A vocabulary without a tokenizer.json: GGUF metadata or a SentencePiece model.
 struct VocabSpec {
-  std::string model;                // "llama" (SentencePiece BPE), "gpt2" (byte-level BPE), "bert" (WordPiece), "t5" (Unigram)
-  std::string pre;                  // gpt2: name of the split patterns, as in tokenizer.ggml.pre
+  std::string model;  // "llama" (SentencePiece BPE), "gpt2" (byte-level BPE), "bert" (WordPiece), "t5" (Unigram)
+  std::string pre;    // gpt2: name of the split patterns, as in tokenizer.ggml.pre
   std::vector<std::string> tokens;  // by id
   std::vector<float> scores;        // llama, t5: one per token
-  std::vector<int32_t> types;       // none, or per token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
-  std::vector<std::string> merges;  // gpt2: "left right"
+  std::vector<int32_t> types;  // none, or per token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::vector<std::string> merges;       // gpt2: "left right"
   int64_t bos = -1, eos = -1, unk = -1;  // -1: none; bert: cls and sep
   std::optional<bool> add_bos, add_eos;
   bool add_space_prefix = true, remove_extra_whitespaces = false;
@@ -45,7 +45,8 @@ struct TokenizerParts {
   std::vector<AddedToken> added;
   Decoder decoder;
   std::vector<uint32_t> prefix, suffix;  // ids around a text with add_special
-  std::vector<std::pair<std::string_view, uint32_t>> tokens;  // model vocabulary; texts must live until the tokenizer is built
+  std::vector<std::pair<std::string_view, uint32_t>>
+      tokens;  // model vocabulary; texts must live until the tokenizer is built
   uint32_t bos = kNoToken, eos = kNoToken;
 };
 
@@ -70,12 +71,14 @@ class Tokenizer {
 
   uint32_t vocab_size() const { return static_cast<uint32_t>(special_.size()); }  // largest id + 1
   bool is_special(uint32_t id) const { return id < vocab_size() && special_[id]; }
-  std::string_view token_text(uint32_t id) const { return texts_[id]; }   // as spelled in the vocabulary; id < vocab_size()
-  std::string_view token_bytes(uint32_t id) const { return bytes_[id]; }  // what it stands for inside a text
+  std::string_view token_text(uint32_t id) const {
+    return texts_[id];
+  }  // as spelled in the vocabulary; id < vocab_size()
+  std::string_view token_bytes(uint32_t id) const { return bytes_[id]; }    // what it stands for inside a text
   std::string first_bytes(uint32_t id) const { return decoded(id, true); }  // what it stands for at the start
-  bool ends_word(uint32_t id) const;                                     // a space follows before the next token
-  uint32_t find(std::string_view token) const;                           // kNoToken: no such token
-  std::vector<std::string_view> control_tokens() const;                  // texts that parse_special is about
+  bool ends_word(uint32_t id) const;                                        // a space follows before the next token
+  uint32_t find(std::string_view token) const;                              // kNoToken: no such token
+  std::vector<std::string_view> control_tokens() const;                     // texts that parse_special is about
   uint32_t bos() const { return bos_; }
   uint32_t eos() const { return eos_; }
   const Decoder& decoder() const { return decoder_; }
@@ -85,12 +88,15 @@ class Tokenizer {
   struct Texts {
     std::string block;
     std::vector<uint32_t> starts{0};
-    std::string_view operator[](uint32_t id) const { return std::string_view(block).substr(starts[id], starts[id + 1] - starts[id]); }
+    std::string_view operator[](uint32_t id) const {
+      return std::string_view(block).substr(starts[id], starts[id + 1] - starts[id]);
+    }
     void add(std::string_view text);
   };
   struct Lease;
   std::string decoded(uint32_t id, bool first) const;
-  void encode_text(std::string_view text, bool at_start, Pieces& pieces, Scratch& scratch, std::vector<uint32_t>& ids) const;
+  void encode_text(std::string_view text, bool at_start, Pieces& pieces, Scratch& scratch,
+                   std::vector<uint32_t>& ids) const;
 
   std::vector<NormalizeStep> normalizer_;
   std::vector<PretokenizeStep> pretokenizer_;

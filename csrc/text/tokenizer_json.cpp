@@ -32,7 +32,9 @@ std::vector<AddedToken> read_added(JsonValue spec) {
 Tokens read_vocab(JsonValue vocab) {
   Tokens tokens;
   tokens.reserve(vocab.size("model.vocab"));
-  vocab.each_member("model.vocab", [&](std::string_view text, JsonValue id) { tokens.emplace_back(text, id.integer("model.vocab id", kMaxTokens)); });
+  vocab.each_member("model.vocab", [&](std::string_view text, JsonValue id) {
+    tokens.emplace_back(text, id.integer("model.vocab id", kMaxTokens));
+  });
   return tokens;
 }
 
@@ -41,7 +43,8 @@ uint32_t find_text(const Tokens& tokens, std::string_view text) {
   return found == tokens.end() ? kNoToken : found->second;
 }
 
-std::unique_ptr<Model> read_bpe(JsonValue model, bool byte_level, const Tokens& tokens, const std::vector<bool>& unreachable) {
+std::unique_ptr<Model> read_bpe(JsonValue model, bool byte_level, const Tokens& tokens,
+                                const std::vector<bool>& unreachable) {
   BpeOptions options;
   options.byte_level = byte_level;
   options.byte_fallback = model.boolean_or("byte_fallback", false);
@@ -168,8 +171,9 @@ std::shared_ptr<const Tokenizer> Tokenizer::from_json(std::string_view json, con
     const uint32_t unk_id = find_text(parts.tokens, unk);
     if (unk_id == kNoToken) fail("IX_TOKENIZER", "the unknown token \"%.100s\" is not in the vocabulary", unk.c_str());
     const JsonValue limit = model["max_input_chars_per_word"];
-    parts.model = std::make_unique<WordPiece>(parts.tokens, unreachable, unk_id, model.string_or("continuing_subword_prefix", "##"),
-                                              limit.is_null() ? 100 : limit.integer("max_input_chars_per_word", 1u << 20));
+    parts.model = std::make_unique<WordPiece>(
+        parts.tokens, unreachable, unk_id, model.string_or("continuing_subword_prefix", "##"),
+        limit.is_null() ? 100 : limit.integer("max_input_chars_per_word", 1u << 20));
   } else {
     fail("IX_TOKENIZER", "the tokenizer model \"%.100s\" is not supported", type.c_str());
   }

@@ -24,16 +24,19 @@ struct Vocab {
     if (!spec.types.empty() && spec.types.size() != spec.tokens.size()) {
       fail("IX_TOKENIZER", "%zu token types for %zu tokens", spec.types.size(), spec.tokens.size());
     }
-    for (size_t i = 0; i < spec.tokens.size(); ++i) unreachable[i] = type(i) != kNormal && type(i) != kUserDefined && type(i) != kUnused;
+    for (size_t i = 0; i < spec.tokens.size(); ++i)
+      unreachable[i] = type(i) != kNormal && type(i) != kUserDefined && type(i) != kUnused;
   }
   int32_t type(size_t id) const { return spec.types.empty() ? static_cast<int32_t>(kNormal) : spec.types[id]; }
   uint32_t id(int64_t value, const char* what) const {
     if (value < 0) return kNoToken;
-    if (value >= static_cast<int64_t>(spec.tokens.size())) fail("IX_TOKENIZER", "the %s id %lld is outside of the vocabulary", what, static_cast<long long>(value));
+    if (value >= static_cast<int64_t>(spec.tokens.size()))
+      fail("IX_TOKENIZER", "the %s id %lld is outside of the vocabulary", what, static_cast<long long>(value));
     return static_cast<uint32_t>(value);
   }
   void need_scores() const {
-    if (spec.scores.size() != spec.tokens.size()) fail("IX_TOKENIZER", "%zu scores for %zu tokens", spec.scores.size(), spec.tokens.size());
+    if (spec.scores.size() != spec.tokens.size())
+      fail("IX_TOKENIZER", "%zu scores for %zu tokens", spec.scores.size(), spec.tokens.size());
     for (const float score : spec.scores) {
       if (!(score > -1e30f && score < 1e30f)) fail("IX_TOKENIZER", "a token score is not finite");
     }
@@ -81,7 +84,8 @@ void build_gpt2(const Vocab& vocab, TokenizerParts& parts) {
   std::vector<std::pair<std::string_view, std::string_view>> merges;
   for (const std::string& merge : spec.merges) {
     const size_t space = merge.find(' ', 1);
-    if (space == std::string::npos) fail("IX_TOKENIZER", "merge %zu is not two texts with a space between", merges.size());
+    if (space == std::string::npos)
+      fail("IX_TOKENIZER", "merge %zu is not two texts with a space between", merges.size());
     merges.emplace_back(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1));
   }
   auto bpe = std::make_unique<Bpe>(std::move(options), parts.tokens, vocab.unreachable);
@@ -96,8 +100,10 @@ void build_t5(const Vocab& vocab, TokenizerParts& parts) {
   parts.decoder = sentencepiece_decoder(spec.add_space_prefix);
   UnigramOptions options;
   options.unk = vocab.id(spec.unk, "unknown");
-  options.byte_fallback = std::find(spec.types.begin(), spec.types.end(), static_cast<int32_t>(kByte)) != spec.types.end();
-  parts.model = std::make_unique<Unigram>(options, parts.tokens, std::vector<double>(spec.scores.begin(), spec.scores.end()), vocab.unreachable);
+  options.byte_fallback =
+      std::find(spec.types.begin(), spec.types.end(), static_cast<int32_t>(kByte)) != spec.types.end();
+  parts.model = std::make_unique<Unigram>(
+      options, parts.tokens, std::vector<double>(spec.scores.begin(), spec.scores.end()), vocab.unreachable);
 }
 
 // GGUF spells "word" as "\u2581word" and "##part" as "part"; `spelled` gets the usual spelling back.

@@ -9,14 +9,43 @@
 namespace ix {
 
 enum class Category : uint8_t {
-  Lu, Ll, Lt, Lm, Lo, Mn, Mc, Me, Nd, Nl, No, Pc, Pd, Ps, Pe, Pi, Pf, Po, Sm, Sc, Sk, So, Zs, Zl, Zp, Cc, Cf, Cs, Co, Cn
+  Lu,
+  Ll,
+  Lt,
+  Lm,
+  Lo,
+  Mn,
+  Mc,
+  Me,
+  Nd,
+  Nl,
+  No,
+  Pc,
+  Pd,
+  Ps,
+  Pe,
+  Pi,
+  Pf,
+  Po,
+  Sm,
+  Sc,
+  Sk,
+  So,
+  Zs,
+  Zl,
+  Zp,
+  Cc,
+  Cf,
+  Cs,
+  Co,
+  Cn
 };
 
 // A set of categories, one bit each.
 using CategoryMask = uint32_t;
 constexpr CategoryMask mask_of(Category c) { return 1u << static_cast<int>(c); }
-constexpr CategoryMask kLetter = 0x1F, kMark = 0x7 << 5, kNumber = 0x7 << 8, kPunctuation = 0x7F << 11, kSymbol = 0xF << 18,
-                       kSeparator = 0x7 << 22, kOther = 0x1F << 25;
+constexpr CategoryMask kLetter = 0x1F, kMark = 0x7 << 5, kNumber = 0x7 << 8, kPunctuation = 0x7F << 11,
+                       kSymbol = 0xF << 18, kSeparator = 0x7 << 22, kOther = 0x1F << 25;
 
 // Bits of a code point beside its category. Words: of the regular expressions of Split patterns, and of Rust's.
 enum : uint8_t { kSpaceBit = 1, kWordBit = 2, kBertPunctuationBit = 4, kNumericBit = 8, kRustWordBit = 16 };
@@ -47,9 +76,9 @@ enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 std::string normalize(std::string_view text, NormalForm form);  // text: valid UTF-8
 void append_lowercase(std::string& out, uint32_t code);
-uint32_t fold_case(uint32_t code);                    // simple case folding
+uint32_t fold_case(uint32_t code);                   // simple case folding
 std::vector<uint32_t> case_variants(uint32_t code);  // all code points with the same simple folding, itself included
-bool is_accent(uint32_t code);      // what StripAccents removes
+bool is_accent(uint32_t code);                       // what StripAccents removes
 bool is_bert_accent(uint32_t code);
 bool is_bert_control(uint32_t code);
 bool is_bert_space(uint32_t code);

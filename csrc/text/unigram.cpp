@@ -32,7 +32,8 @@ Unigram::Unigram(UnigramOptions options, const std::vector<std::pair<std::string
 }
 
 void Unigram::encode(std::string_view piece, Scratch& scratch, std::vector<uint32_t>& ids) const {
-  encode_cached(piece, scratch, ids, [&](std::string_view text, std::vector<uint32_t>& out) { best_path(text, scratch, out); });
+  encode_cached(piece, scratch, ids,
+                [&](std::string_view text, std::vector<uint32_t>& out) { best_path(text, scratch, out); });
 }
 
 void Unigram::best_path(std::string_view piece, Scratch& scratch, std::vector<uint32_t>& ids) const {
@@ -64,8 +65,8 @@ void Unigram::best_path(std::string_view piece, Scratch& scratch, std::vector<ui
     while (start > 0 && path[start].id == kNoToken) start = path[start].start;
     const std::string_view text = piece.substr(start, end - start);
     const bool bytes = options_.byte_fallback && std::all_of(text.begin(), text.end(), [&](char c) {
-      return byte_ids_[static_cast<uint8_t>(c)] != kNoToken;
-    });
+                         return byte_ids_[static_cast<uint8_t>(c)] != kNoToken;
+                       });
     if (bytes) {
       for (size_t i = text.size(); i > 0; --i) ids.push_back(byte_ids_[static_cast<uint8_t>(text[i - 1])]);
     } else if (options_.unk != kNoToken) {
@@ -76,8 +77,8 @@ void Unigram::best_path(std::string_view piece, Scratch& scratch, std::vector<ui
   std::reverse(ids.begin() + before, ids.end());
 }
 
-WordPiece::WordPiece(const std::vector<std::pair<std::string_view, uint32_t>>& tokens, const std::vector<bool>& unreachable,
-                     uint32_t unk, std::string_view prefix, size_t max_word_codes)
+WordPiece::WordPiece(const std::vector<std::pair<std::string_view, uint32_t>>& tokens,
+                     const std::vector<bool>& unreachable, uint32_t unk, std::string_view prefix, size_t max_word_codes)
     : unk_(unk), max_word_codes_(max_word_codes) {
   std::vector<std::pair<std::string_view, uint32_t>> starts, continuations;
   for (const auto& [text, id] : tokens) {

@@ -23,7 +23,8 @@ inline CodePoint decode_utf8(std::string_view text, size_t at) {
   const uint8_t lead = byte(at);
   if (lead < 0x80) return {lead, 1, true, false};
   uint32_t need, value;
-  uint8_t low = 0x80, high = 0xBF;  // bounds of the second byte: no overlong forms, no surrogates, no more than U+10FFFF
+  uint8_t low = 0x80,
+          high = 0xBF;  // bounds of the second byte: no overlong forms, no surrogates, no more than U+10FFFF
   if (lead >= 0xC2 && lead <= 0xDF) {
     need = 1, value = lead & 0x1F;
   } else if (lead >= 0xE0 && lead <= 0xEF) {
@@ -89,7 +90,8 @@ void for_each_code(std::string_view text, Visit&& visit) {
 inline bool is_valid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     uint64_t eight;  // ASCII runs, eight bytes at a time
-    while (at + 8 <= text.size() && (__builtin_memcpy(&eight, text.data() + at, 8), (eight & 0x8080808080808080u) == 0)) at += 8;
+    while (at + 8 <= text.size() && (__builtin_memcpy(&eight, text.data() + at, 8), (eight & 0x8080808080808080u) == 0))
+      at += 8;
     if (at == text.size()) break;
     const CodePoint c = decode_utf8(text, at);
     if (!c.valid) return false;

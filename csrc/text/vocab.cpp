@@ -18,20 +18,23 @@ uint64_t hash_seed() {
 
 void TokenTable::reserve(size_t tokens, size_t bytes) {
   if (bytes >= UINT32_MAX) fail("IX_TOKENIZER", "the vocabulary's text has %zu bytes, too many", bytes);
-  slots_.assign(std::bit_ceil(tokens * 2 + 1), {0, 0, kNoToken});
+  slots_.assign(std::bit_ceil(tokens * 2 + 1), {0, 0, kNoToken, 0});
   mask_ = slots_.size() - 1;
   arena_.reserve(bytes + 8);
 }
 
 void TokenTable::add(std::string_view text, uint32_t id) {
-  for (size_t i = hash_bytes(text, seed_) & mask_;; i = (i + 1) & mask_) {
+  const uint64_t hash = hash_bytes(text, seed_);
+  const auto tag = static_cast<uint32_t>(hash >> 32);
+  for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
     Slot& slot = slots_[i];
     if (slot.id == kNoToken) {
-      slot = {static_cast<uint32_t>(arena_.size()), static_cast<uint32_t>(text.size()), id};
+      slot = {static_cast<uint32_t>(arena_.size()), static_cast<uint32_t>(text.size()), id, tag};
       arena_ += text;
       return;
     }
-    if (slot.length == text.size() && std::memcmp(arena_.data() + slot.offset, text.data(), text.size()) == 0) {
+    if (slot.tag == tag && slot.length == text.size() &&
+        std::memcmp(arena_.data() + slot.offset, text.data(), text.size()) == 0) {
       slot.id = id;
       return;
     }

@@ -35,20 +35,24 @@ inline uint64_t hash_bytes(std::string_view text, uint64_t seed) {
 
 class TokenTable {
  public:
-  void reserve(size_t tokens, size_t bytes);  // before the first add(); no more than that may be added
+  void reserve(size_t tokens, size_t bytes);     // before the first add(); no more than that may be added
   void add(std::string_view text, uint32_t id);  // a later id for the same text replaces the earlier one
   uint32_t find(std::string_view text) const {
     if (slots_.empty()) return kNoToken;
-    for (size_t i = hash_bytes(text, seed_) & mask_;; i = (i + 1) & mask_) {
+    const uint64_t hash = hash_bytes(text, seed_);
+    const auto tag = static_cast<uint32_t>(hash >> 32);
+    for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
       const Slot& slot = slots_[i];
       if (slot.id == kNoToken) return kNoToken;
-      if (slot.length == text.size() && std::memcmp(arena_.data() + slot.offset, text.data(), text.size()) == 0) return slot.id;
+      if (slot.tag == tag && slot.length == text.size() &&
+          std::memcmp(arena_.data() + slot.offset, text.data(), text.size()) == 0)
+        return slot.id;
     }
   }
 
  private:
   struct Slot {
-    uint32_t offset, length, id;
+    uint32_t offset, length, id, tag;  // tag: high half of the hash
   };
   std::vector<Slot> slots_;
   std::string arena_;

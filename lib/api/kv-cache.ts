@@ -79,6 +79,8 @@ export class KVCache {
     options: Pick<GenerateOptions, "addSpecial" | "parseSpecial" | "tenant"> = {},
   ): Promise<PinnedPrefix> {
     const scheduler = this.#attached();
+    checkKeys("pin", options, ["addSpecial", "parseSpecial", "tenant"]);
+    checkGenerateOptions(options, "generate");
     const tokens = await scheduler.prepared.text.encode(prompt, options);
     await scheduler.generation({ ...options, maxTokens: 0 }, () => tokens);
     const client = await scheduler.engine();

@@ -1,6 +1,6 @@
 // The public Model: a checkpoint with its tokenizer and template, and, unless told otherwise, a scheduler that runs it.
 import { InferxError } from "../base/errors.ts";
-import { checkBoolean, checkKeys } from "../base/options.ts";
+import { checkArray, checkBoolean, checkFunction, checkKeys, checkSignal } from "../base/options.ts";
 import { type PreparedModel, prepareModel } from "../engine/prepare.ts";
 import type { Generation } from "./generation.ts";
 import { KVCache } from "./kv-cache.ts";
@@ -61,8 +61,7 @@ export class Model implements AsyncDisposable {
    * IX_OUT_OF_MEMORY, IX_NO_DEVICE, IX_INVALID_ARGUMENT, IX_ABORTED
    */
   static async load(path?: string, options: ModelOptions = {}): Promise<Model> {
-    const prepared = await Model.#prepare(path, options);
-    const cache = new KVCache(options.cache);
+    const [prepared, cache] = await Model.#prepare(path, options);
     const { policy, maxQueuedRequests, maxStepTokens, maxSequences, targetStepMs, thread, onProgress, signal } =
       options;
     const given = { policy, maxQueuedRequests, maxStepTokens, maxSequences, targetStepMs, thread, onProgress, signal };
@@ -78,21 +77,26 @@ export class Model implements AsyncDisposable {
 
   /** What a model and its cache will take, without loading it. Throws as `load` does, except for memory. */
   static async plan(path?: string, options: ModelOptions = {}): Promise<ModelPlan> {
-    const prepared = await Model.#prepare(path, options);
+    const [prepared, cache] = await Model.#prepare(path, options);
     return prepared.memoryPlan({
-      cache: new KVCache(options.cache).options,
+      cache: cache.options,
       maxStepTokens: options.maxStepTokens,
       maxSequences: options.maxSequences,
     });
   }
 
-  static async #prepare(path: string | undefined, options: ModelOptions): Promise<PreparedModel> {
+  static async #prepare(path: string | undefined, options: ModelOptions): Promise<[PreparedModel, KVCache]> {
     checkKeys("Model.load", options, optionKeys);
     if (path !== undefined && typeof path !== "string")
       throw new InferxError("IX_INVALID_ARGUMENT", "path must be a string or left out");
+    if (options.onProgress !== undefined) checkFunction("onProgress", options.onProgress);
+    if (options.architectures !== undefined) checkArray("architectures", options.architectures);
+    if (options.checked !== undefined) checkBoolean("checked", options.checked);
+    if (options.signal !== undefined) checkSignal("signal", options.signal);
+    const cache = new KVCache(options.cache);
     if (options.signal?.aborted)
       throw new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: options.signal.reason });
-    return prepareModel(path, options);
+    return [prepareModel(path, options), cache];
   }
 
   get info(): ModelInfo {
@@ -115,7 +119,10 @@ export class Model implements AsyncDisposable {
 
   /** Continues a prompt, given as text or token ids. Await it for the whole answer or iterate it for a stream. */
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
-    return this.scheduler.add({ ...options, prompt });
+    return this.scheduler.generation(options, async () => {
+      checkGenerateOptions(options, "generate");
+      return this.prepared.text.encode(prompt, options);
+    });
   }
 
   /** Answers messages (a string is one user message) through the model's chat template. */

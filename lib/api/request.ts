@@ -1,7 +1,16 @@
 // From the caller's options to a complete request: every number checked, every default filled in.
 import { randomBytes } from "node:crypto";
 import { InferxError } from "../base/errors.ts";
-import { checkBoolean, checkInt, checkKeys, checkNumber, checkString } from "../base/options.ts";
+import {
+  checkArray,
+  checkBoolean,
+  checkInt,
+  checkKeys,
+  checkNumber,
+  checkObject,
+  checkSignal,
+  checkString,
+} from "../base/options.ts";
 import { maxTopLogprobs, type RequestSpec, type Sampling } from "../engine/protocol.ts";
 import type { ChatOptions, GenerateOptions, SamplingOptions } from "./types.ts";
 
@@ -45,18 +54,31 @@ export interface RequestDefaults {
   contextLength: number;
   vocabularySize: number;
   eosTokenIds: readonly number[];
+  hasTokenizer: boolean;
   sampling: SamplingOptions;
 }
+
+/** Options that are not numbers; those are checked where their bounds are known. */
+const typeChecks: Record<string, (name: string, value: unknown) => void> = {
+  signal: checkSignal,
+  logitBias: checkObject,
+  templateVariables: checkObject,
+  stopTokens: checkArray,
+  tools: checkArray,
+  stop: (name, value) => (typeof value === "string" ? value : checkArray(name, value)),
+  keepSpecial: checkBoolean,
+  parseSpecial: checkBoolean,
+  addSpecial: checkBoolean,
+  ignoreEos: checkBoolean,
+  addGenerationPrompt: checkBoolean,
+  continueFinalMessage: checkBoolean,
+};
 
 /** @throws IX_INVALID_ARGUMENT naming the option. */
 export function checkGenerateOptions(options: GenerateOptions | ChatOptions, kind: "generate" | "chat"): void {
   checkKeys(kind, options, kind === "chat" ? chatKeys : generateKeys);
-  if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
-    throw new InferxError("IX_INVALID_ARGUMENT", "signal must be an AbortSignal", { option: "signal" });
-  }
-  for (const name of ["keepSpecial", "parseSpecial", "addSpecial", "ignoreEos"] as const) {
-    if (options[name] !== undefined) checkBoolean(name, options[name]);
-  }
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  for (const [name, value] of given) typeChecks[name]?.(name, value);
 }
 
 function seedWords(seed: number | bigint | undefined): [number, number] {
@@ -80,7 +102,7 @@ export function completeSampling(options: SamplingOptions, defaults: RequestDefa
   ) => checkNumber(name, given(name) ?? otherwise, min, max);
   const bias = Object.entries(options.logitBias ?? {}).map(([key, value]): [number, number] => {
     const token = checkInt("logitBias token", Number(key), 0, defaults.vocabularySize - 1);
-    if (value !== Number.NEGATIVE_INFINITY) checkNumber(`logitBias[${key}]`, value);
+    if (value !== Number.NEGATIVE_INFINITY) checkNumber(`logitBias[${key}]`, value, -maxAddend, maxAddend);
     return [token, value];
   });
   if (bias.length > maxBias)
@@ -89,14 +111,15 @@ export function completeSampling(options: SamplingOptions, defaults: RequestDefa
       `logitBias has ${bias.length} entries, at most ${maxBias} are possible`,
       { option: "logitBias" },
     );
+  const temperature = number("temperature", 0, 0, 1e6);
   return {
-    temperature: number("temperature", 0, 0, 1e6),
+    temperature: temperature < leastTemperature ? 0 : temperature,
     topK: Math.min(checkInt("topK", given("topK") ?? 0, 0), defaults.vocabularySize),
     topP: number("topP", 1, 0, 1),
     minP: number("minP", 0, 0, 1),
     repetition: number("repetitionPenalty", 1, 1e-6, 1e6),
-    presence: number("presencePenalty", 0, -1e6, 1e6),
-    frequency: number("frequencyPenalty", 0, -1e6, 1e6),
+    presence: number("presencePenalty", 0, -maxAddend, maxAddend),
+    frequency: number("frequencyPenalty", 0, -maxAddend, maxAddend),
     seed: seedWords(options.seed),
     bias,
   };
@@ -104,9 +127,13 @@ export function completeSampling(options: SamplingOptions, defaults: RequestDefa
 
 /** Entries of one request's logit bias; a step has room for this many per sequence. */
 export const maxBias = 1024;
+/** Far beyond any logit, and still finite in f32 after penalties and temperature. */
+const maxAddend = 1e6;
+/** Below it the draw's noise is lost in the rounding of the scaled logits, and they may overflow: that is greedy. */
+const leastTemperature = 1e-6;
 
 /**
- * @throws IX_INVALID_ARGUMENT (empty prompt, unknown token, bad option), IX_CONTEXT_OVERFLOW (the prompt leaves no room, or prompt and
+ * @throws IX_INVALID_ARGUMENT (empty prompt, unknown token, bad option), IX_TOKENIZER (stop strings without one), IX_CONTEXT_OVERFLOW (the prompt leaves no room, or prompt and
  * maxTokens together exceed the context)
  */
 export function completeRequest(
@@ -141,6 +168,8 @@ export function completeRequest(
   }
   const stop = options.stop === undefined ? [] : typeof options.stop === "string" ? [options.stop] : [...options.stop];
   for (const text of stop) {
+    if (!defaults.hasTokenizer)
+      throw new InferxError("IX_TOKENIZER", "stop strings need a tokenizer, which the model lacks: use stopTokens");
     if (checkString("stop", text) === "")
       throw new InferxError("IX_INVALID_ARGUMENT", "a stop string must not be empty", { option: "stop" });
   }

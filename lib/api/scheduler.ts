@@ -1,6 +1,6 @@
 // The public Scheduler: one engine with a cache and a policy, over the weights of a model.
 import { InferxError } from "../base/errors.ts";
-import { checkChoice, checkKeys } from "../base/options.ts";
+import { checkChoice, checkFunction, checkKeys, checkObject, checkSignal } from "../base/options.ts";
 import { EngineClient, nextRequestId } from "../engine/client.ts";
 import type { PreparedModel } from "../engine/prepare.ts";
 import { policyNames, type SchedulerEventName } from "../engine/protocol.ts";
@@ -63,6 +63,10 @@ export class Scheduler implements AsyncDisposable {
   /** @throws IX_INVALID_ARGUMENT; IX_OUT_OF_MEMORY when cache and weights do not fit. Loading errors come through `ready`. */
   constructor(model: Model, options: SchedulerOptions = {}) {
     checkKeys("Scheduler", options, optionKeys);
+    if (options.onProgress !== undefined) checkFunction("onProgress", options.onProgress);
+    if (options.signal !== undefined) checkSignal("signal", options.signal);
+    if (options.cache !== undefined && !(options.cache instanceof KVCache))
+      throw new InferxError("IX_INVALID_ARGUMENT", "cache must be a KVCache", { option: "cache" });
     this.#prepared = model.prepared;
     this.policy = checkChoice("policy", options.policy ?? "fcfs", policyNames);
     this.cache = options.cache ?? new KVCache();
@@ -92,8 +96,10 @@ export class Scheduler implements AsyncDisposable {
   }
 
   /** Queues a request. Never throws: what is wrong with it rejects the generation. */
-  add({ prompt, ...options }: SchedulerRequest): Generation {
-    return this.generation(options, async () => {
+  add(request: SchedulerRequest): Generation {
+    return this.generation(request, async () => {
+      checkObject("the request", request);
+      const { prompt, ...options } = request;
       checkGenerateOptions(options, "generate");
       return this.#prepared.text.encode(prompt, options);
     });
@@ -104,7 +110,7 @@ export class Scheduler implements AsyncDisposable {
     const id = nextRequestId();
     return new Generation({
       id,
-      signal: options.signal instanceof AbortSignal ? options.signal : undefined,
+      signal: options?.signal instanceof AbortSignal ? options.signal : undefined,
       prepare: async () => {
         const spec = completeRequest(id, await encode(), options, this.#prepared.requestDefaults);
         spec.ropeRow = this.#prepared.ropeRow(spec.prompt.length);

@@ -2,7 +2,14 @@
 import { InferxError } from "./errors.ts";
 
 function refuse(name: string, value: unknown, wanted: string): never {
-  const shown = typeof value === "string" ? JSON.stringify(value) : String(value);
+  const shown =
+    typeof value === "string"
+      ? JSON.stringify(value)
+      : Array.isArray(value)
+        ? "an array"
+        : typeof value === "object" && value !== null
+          ? "an object"
+          : String(value);
   throw new InferxError("IX_INVALID_ARGUMENT", `${name} must be ${wanted}, got ${shown}`, { option: name });
 }
 
@@ -50,8 +57,25 @@ export function checkChoice<T extends string>(name: string, value: unknown, choi
   return value as T;
 }
 
-/** Refuses keys that no option has: a misspelt option must not be ignored in silence. */
+export function checkArray(name: string, value: unknown): void {
+  if (!Array.isArray(value)) refuse(name, value, "an array");
+}
+
+export function checkFunction(name: string, value: unknown): void {
+  if (typeof value !== "function") refuse(name, value, "a function");
+}
+
+export function checkSignal(name: string, value: unknown): void {
+  if (!(value instanceof AbortSignal)) refuse(name, value, "an AbortSignal");
+}
+
+export function checkObject(name: string, value: unknown): void {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) refuse(name, value, "an object");
+}
+
+/** Refuses what is no object, and keys that no option has: a misspelt option must not be ignored in silence. */
 export function checkKeys(name: string, value: object, known: readonly string[]): void {
+  checkObject(`the options of ${name}`, value);
   for (const key of Object.keys(value)) {
     if (!known.includes(key)) {
       throw new InferxError("IX_INVALID_ARGUMENT", `${name} has no option "${key}"; it knows ${known.join(", ")}`, {

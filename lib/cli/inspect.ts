@@ -1,6 +1,7 @@
 // `inferx inspect`: what a model is made of, what it will take, and how its plan looks. Compiles it, loads no weights.
 import type { Command } from "commander";
 import { InferxError } from "../base/errors.ts";
+import { inspectDifferences } from "../api/inspect.ts";
 import { Model, type ModelOptions } from "../index.ts";
 import { LoadError } from "./exit-codes.ts";
 import { addModelOptions, type ModelFlags, modelOptions } from "./options.ts";
@@ -23,7 +24,7 @@ export function addInspectCommand(program: Command): void {
     .option("--tensors", "list every tensor")
     .option("--plan", "print the finished plan")
     .option("--dump <pass>", "print the graph after this pass")
-    .option("--diff", "run the plan against the interpreter and show the first step that differs")
+    .option("--diff", "run a prompt through the plan and through the reference, and show the first step that differs")
     .option("--json", "print one JSON object")
     .action(inspect);
 }
@@ -32,7 +33,10 @@ async function inspect(argument: string | undefined, flags: InspectFlags): Promi
   const path = argument ?? flags.model;
   const options = modelOptions(flags);
   try {
-    if (flags.diff) throw new InferxError("IX_INTERNAL", "inspect --diff is not wired to the executor yet");
+    if (flags.diff) {
+      await inspectDiff(path, options);
+      return;
+    }
     const pass = flags.plan ? "emit" : flags.dump;
     if (pass !== undefined) process.stdout.write(await inspectPlan(path, options, pass));
     else await describe(path, options, flags);
@@ -41,11 +45,37 @@ async function inspect(argument: string | undefined, flags: InspectFlags): Promi
   }
 }
 
+/** Errors up to this are rounding: the reference sums in float64, and int8 or bf16 activations lose more than f32 ones. */
+const tolerance = { f32: 1e-4, fast: 0.1 };
+const diffPrompt = "The quick brown fox jumps over the lazy dog.";
+
+/** Every step of a prompt's forward beside the reference; the first one that differs decides the exit code. */
+async function inspectDiff(path: string | undefined, options: ModelOptions): Promise<void> {
+  const numerics = options.numerics ?? "f32";
+  await using model = await Model.load(path, { ...options, numerics, scheduler: false });
+  const prompt = model.prepared.text.tokenizer ? diffPrompt : [0, 1, 2, 3, 4, 5, 6, 7];
+  let count = 0;
+  let worst = 0;
+  for await (const { step, name, error } of inspectDifferences(model, prompt)) {
+    count++;
+    worst = Math.max(worst, error);
+    if (error <= tolerance[numerics]) continue;
+    process.stdout.write(`step ${step} differs first: ${name}, relative error ${error.toExponential(2)}\n`);
+    throw new InferxError("IX_INTERNAL", `the plan's step ${step} (${name}) differs from the reference`, {
+      step,
+      error,
+    });
+  }
+  process.stdout.write(
+    `${count} steps equal the reference (${numerics}); the largest relative error is ${worst.toExponential(2)}\n`,
+  );
+}
+
 /** The text that a pass left: the graph, or of the last one the plan. */
 async function inspectPlan(path: string | undefined, options: ModelOptions, pass: string): Promise<string> {
   await using model = await Model.load(path, { ...options, scheduler: false });
   const { dumps } = model.prepared;
-  const text = dumps.get(pass);
+  const text = dumps.get(pass)?.();
   if (text === undefined) {
     throw new InferxError(
       "IX_INVALID_ARGUMENT",

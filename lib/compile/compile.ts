@@ -41,8 +41,8 @@ export interface CompiledModel {
   /** After the passes; what `interpret` runs to check the plan. */
   graph: Graph;
   plan: Uint8Array;
-  /** The text after each pass, by name. */
-  dumps: ReadonlyMap<string, string>;
+  /** Makes the text after each pass, by name. */
+  dumps: ReadonlyMap<string, () => string>;
   maxStepTokens: number;
   maxSequences: number;
   layout: {

@@ -292,16 +292,14 @@ export class PreparedModel {
       contextLength: this.#contextLength,
       vocabularySize: this.#compiled!.vocabularySize,
       eosTokenIds: this.checkpoint.eosTokenIds,
+      hasTokenizer: this.text.tokenizer !== undefined,
       sampling: samplingDefaults(this.checkpoint.generationConfig),
     };
   }
 
-  /** The graph's text after each pass, and the plan's bytes. */
-  get dumps(): ReadonlyMap<string, string> {
+  /** Makes the graph's text after each pass, and the plan's. */
+  get dumps(): ReadonlyMap<string, () => string> {
     return this.#compiled!.dumps;
-  }
-  get plan(): Uint8Array {
-    return this.#compiled!.plan;
   }
 
   /** Which row of the rope table a sequence uses (longrope). */

@@ -5,11 +5,13 @@ import type { Graph } from "../ir/graph.ts";
 import { operandsOf } from "../ir/links.ts";
 import { printGraph } from "../ir/print.ts";
 import { withSampleProgram } from "../ir/sample-program.ts";
+import { decodePlan } from "./decode.ts";
 import { emit } from "./emit.ts";
 import { fold } from "./fold.ts";
 import { fuse } from "./fuse.ts";
 import { lowerQuant } from "./lower-quant.ts";
 import { type Limits, planMemory, printMemory } from "./plan-memory.ts";
+import { printPlan } from "./print-plan.ts";
 import { availableOps, type KernelChoice, type KernelInfo, selectKernels } from "./select-kernels.ts";
 import { verify } from "./verify.ts";
 
@@ -27,16 +29,14 @@ export interface LowerOptions {
   topLogprobs?: number;
   /** The plan runs only where the addon has the same; default 0. */
   buildId?: number;
-  /** Called with each pass's text as it is done. */
-  dump?: (pass: string, text: string) => void;
 }
 
 export interface Lowered {
   /** After the last rewrite: its nodes, views aside, are the plan's steps. */
   graph: Graph;
   plan: Uint8Array;
-  /** The text after each pass, by the pass's name, in order. */
-  dumps: ReadonlyMap<string, string>;
+  /** Makes the text after each pass, by the pass's name, in order. */
+  dumps: ReadonlyMap<string, () => string>;
   stats: { nodes: number; weights: number; arenaBytes: number; inputBytes: number; planBytes: number };
 }
 
@@ -45,7 +45,7 @@ export interface Lowered {
  * @throws IX_PLAN, IX_UNSUPPORTED_FORMAT, IX_NO_KERNEL as the passes do; IX_INVALID_ARGUMENT for limits out of range.
  */
 export function lower(graph: Graph, options: LowerOptions): Lowered {
-  const { kernels, limits, fallbackOps = [], topLogprobs = 20, buildId = 0, dump } = options;
+  const { kernels, limits, fallbackOps = [], topLogprobs = 20, buildId = 0 } = options;
   const numerics = checkChoice("numerics", options.numerics ?? "f32", ["f32", "fast"]);
   const cacheType = checkChoice("cacheType", options.cacheType ?? "kv_f32", ["kv_f32", "kv_bf16"]);
   for (const [name, value] of Object.entries(limits)) checkInt(`limits.${name}`, value, 1, 2 ** 24);
@@ -54,11 +54,7 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
     throw new InferxError("IX_INVALID_ARGUMENT", "cacheType kv_bf16 needs blocks of 32 tokens and even head widths");
   }
   const choice: KernelChoice = { kernels, numerics, cacheType, fallbackOps: new Set(fallbackOps) };
-  const dumps = new Map<string, string>();
-  const record = (pass: string, text: string) => {
-    dumps.set(pass, text);
-    dump?.(pass, text);
-  };
+  const dumps = new Map<string, () => string>();
 
   const passes: readonly (readonly [string, (graph: Graph) => Graph])[] = [
     ["verify", verify],
@@ -69,12 +65,14 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
   ];
   let lowered = withSampleProgram(graph, topLogprobs);
   for (const [name, pass] of passes) {
-    lowered = pass(lowered);
-    record(name, printGraph(lowered));
+    const result = pass(lowered);
+    dumps.set(name, () => printGraph(result));
+    lowered = result;
   }
   const memory = planMemory(lowered, limits);
-  record("plan-memory", printMemory(lowered, memory));
+  dumps.set("plan-memory", () => printMemory(lowered, memory));
   const plan = emit(lowered, { kernels, memory, limits, cacheType, buildId });
+  dumps.set("emit", () => printPlan(decodePlan(plan)));
   const weights = operandsOf(lowered).filter((value) => value.kind === "weight").length;
   const { arenaBytes, inputBytes } = memory;
   return {

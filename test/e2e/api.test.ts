@@ -50,7 +50,10 @@ describe("streams and wholes", () => {
 
   test("usage and timings", async () => {
     const prompt = model.tokenize(`${story}, far away`);
-    const { usage, timings, finishReason, stopReason } = await model.generate(prompt, { maxTokens: 20, ignoreEos: true });
+    const { usage, timings, finishReason, stopReason } = await model.generate(prompt, {
+      maxTokens: 20,
+      ignoreEos: true,
+    });
     expect(usage).toMatchObject({ promptTokens: prompt.length, completionTokens: 20 });
     expect([finishReason, stopReason]).toEqual(["length", null]);
     expect(timings.queueMs).toBeGreaterThanOrEqual(0);
@@ -75,7 +78,10 @@ describe("ends", () => {
     for (let start = 0; start < text.length; start += 3) {
       for (const length of [1, 2, 5, 11]) {
         const stop = text.slice(start, start + length);
-        const { finishReason, stopReason, ...stopped } = await model.generate(story, { maxTokens: 40, stop: [stop, "\u0001"] });
+        const { finishReason, stopReason, ...stopped } = await model.generate(story, {
+          maxTokens: 40,
+          stop: [stop, "\u0001"],
+        });
         expect(stopped.text, JSON.stringify(stop)).toBe(text.slice(0, text.indexOf(stop)));
         expect([finishReason, stopReason]).toEqual(["stop", stop]);
         expect(stopped.tokens).toEqual(tokens.slice(0, stopped.tokens.length));
@@ -86,7 +92,10 @@ describe("ends", () => {
   test("a beginning of a stop string at the very end comes out", async () => {
     const { text } = await model.generate(story, { maxTokens: 40 });
     const almost = `${text.slice(-4)}\u0001`;
-    expect(await model.generate(story, { maxTokens: 40, stop: almost })).toMatchObject({ text, finishReason: "length" });
+    expect(await model.generate(story, { maxTokens: 40, stop: almost })).toMatchObject({
+      text,
+      finishReason: "length",
+    });
     // The last token completes the stop string and exhausts maxTokens at once.
     const last = await model.generate(story, { maxTokens: 40, stop: text.slice(-1) });
     expect(last.finishReason).toBe("stop");
@@ -126,7 +135,10 @@ describe("aborts", () => {
       controller.abort("early");
     });
     const generation = model.generate(prompt(), { signal: controller.signal, ignoreEos: true });
-    const error: unknown = await generation.then(() => undefined, (reason: unknown) => reason);
+    const error: unknown = await generation.then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
     expect(performance.now() - abortedAt).toBeLessThan(2000);
     expect(error).toBeInstanceOf(InferxError);
     expect(error).toMatchObject({ code: "IX_ABORTED", cause: "early" });
@@ -193,7 +205,9 @@ describe("forks, pins, events, plans", () => {
   test.each(["main", "worker"] as const)("events come once per request, thread %s", async (thread) => {
     await using scheduler = new Scheduler(model, { thread });
     const heard: string[] = [];
-    const offs = (["admit", "finish", "preempt"] as const).map((e) => scheduler.on(e, (id) => heard.push(`${e} ${id}`)));
+    const offs = (["admit", "finish", "preempt"] as const).map((e) =>
+      scheduler.on(e, (id) => heard.push(`${e} ${id}`)),
+    );
     await scheduler.ready;
     const first = scheduler.add({ prompt: story, maxTokens: 3 });
     const second = scheduler.add({ prompt: story, maxTokens: 5 });

@@ -2,7 +2,14 @@
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type GenerateOptions, type Generation, KVCache, Model, Scheduler, type SchedulerOptions } from "../../lib/index.ts";
+import {
+  type GenerateOptions,
+  type Generation,
+  KVCache,
+  Model,
+  Scheduler,
+  type SchedulerOptions,
+} from "../../lib/index.ts";
 import { demoPath, goldenRoot, randomRuns, turns } from "./models.ts";
 
 interface Wish {
@@ -48,12 +55,14 @@ function wishes(vocabulary: number, count: { minLength: number; maxLength: numbe
     pinned: fc.boolean(),
   });
   return fc.tuple(bases, fc.array(wish, count)).map(([shared, list]) =>
-    list.map(({ base, length, tail, maxTokens, ignoreEos, sampling: drawn, priority, ...rest }): Wish => ({
-      ...rest,
-      pinned: rest.pinned && priority === 0,
-      prompt: [...shared[base % shared.length]!.slice(0, length), ...tail].slice(0, longest),
-      options: { maxTokens, ignoreEos, priority, ...drawn },
-    })),
+    list.map(
+      ({ base, length, tail, maxTokens, ignoreEos, sampling: drawn, priority, ...rest }): Wish => ({
+        ...rest,
+        pinned: rest.pinned && priority === 0,
+        prompt: [...shared[base % shared.length]!.slice(0, length), ...tail].slice(0, longest),
+        options: { maxTokens, ignoreEos, priority, ...drawn },
+      }),
+    ),
   );
 }
 

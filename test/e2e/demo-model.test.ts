@@ -9,13 +9,16 @@ import { repository, sharedPath } from "./models.ts";
 const folder = join(repository, "models/demo");
 
 test("the scoring rule refuses wrong answers", () => {
-  const item = (check: Skill["check"], answer: string, content = "") => ({ check, answer, messages: [{ role: "user", content }] }) as Skill;
+  const item = (check: Skill["check"], answer: string, content = "") =>
+    ({ check, answer, messages: [{ role: "user", content }] }) as Skill;
   expect(score(item("exact", "12 + 30 = 42"), " 12 + 30 = 42\n")).toBe(true);
   expect(score(item("exact", "12 + 30 = 42"), "12 + 30 = 43")).toBe(false);
   expect(score(item("json", '{"a": 1, "b": [2]}'), '{"b":[2],"a":1}')).toBe(true);
   expect(score(item("json", '{"a": 1}'), '{"a": 1, "b": 2}')).toBe(false);
   expect(score(item("json", '{"a": 1}'), "{")).toBe(false);
-  expect(score(item("tool", '<tool_call>{"name": "f"}</tool_call>'), '<tool_call>\n{"name":"f"}\n</tool_call>')).toBe(true);
+  expect(score(item("tool", '<tool_call>{"name": "f"}</tool_call>'), '<tool_call>\n{"name":"f"}\n</tool_call>')).toBe(
+    true,
+  );
   expect(score(item("tool", '<tool_call>{"name": "f"}</tool_call>'), "f()")).toBe(false);
   const trees = item("list", "Fir, elm and cedar.", "Give me 3 trees.");
   expect(score(trees, "Oak, pine and ash.")).toBe(true);
@@ -43,8 +46,12 @@ const windowTokens = 512;
 
 async function perplexity(model: Model, text: string): Promise<{ perplexity: number; tokens: number }> {
   const ids = model.tokenize(text, { addSpecial: false });
-  const windows = Array.from({ length: Math.ceil(ids.length / windowTokens) }, (_, i) => ids.slice(i * windowTokens, (i + 1) * windowTokens));
-  const results = await Promise.all(windows.map((window) => model.generate(window, { maxTokens: 0, promptLogprobs: 0 })));
+  const windows = Array.from({ length: Math.ceil(ids.length / windowTokens) }, (_, i) =>
+    ids.slice(i * windowTokens, (i + 1) * windowTokens),
+  );
+  const results = await Promise.all(
+    windows.map((window) => model.generate(window, { maxTokens: 0, promptLogprobs: 0 })),
+  );
   const logprobs = results.flatMap(({ promptLogprobs }) => promptLogprobs!.slice(1).map(({ logprob }) => logprob!));
   return { perplexity: Math.exp(-logprobs.reduce((a, b) => a + b, 0) / logprobs.length), tokens: logprobs.length };
 }
@@ -66,11 +73,14 @@ test("perplexity of eval_text.txt is within 0.5 % of the f32 reference", async (
 });
 
 const checkpoint = sharedPath("demo-model/demo");
-test.skipIf(!checkpoint)(`in f32 it is the reference${checkpoint ? "" : " SKIPPED: ../shared/demo-model is absent"}`, async () => {
-  const text = readFileSync(join(folder, "eval_text.txt"), "utf8").slice(0, 20_000);
-  await using exact = await Model.load(checkpoint!, { numerics: "f32" });
-  await using packed = await Model.load(undefined, { numerics: "f32" });
-  const [a, b] = [await perplexity(exact, text), await perplexity(packed, text)];
-  console.info(`f32 on 20 kB: bf16 checkpoint ${a.perplexity.toFixed(5)}, Q8_0 ${b.perplexity.toFixed(5)}`);
-  expect(a.perplexity).toBeCloseTo(b.perplexity, 2);
-});
+test.skipIf(!checkpoint)(
+  `in f32 it is the reference${checkpoint ? "" : " SKIPPED: ../shared/demo-model is absent"}`,
+  async () => {
+    const text = readFileSync(join(folder, "eval_text.txt"), "utf8").slice(0, 20_000);
+    await using exact = await Model.load(checkpoint!, { numerics: "f32" });
+    await using packed = await Model.load(undefined, { numerics: "f32" });
+    const [a, b] = [await perplexity(exact, text), await perplexity(packed, text)];
+    console.info(`f32 on 20 kB: bf16 checkpoint ${a.perplexity.toFixed(5)}, Q8_0 ${b.perplexity.toFixed(5)}`);
+    expect(a.perplexity).toBeCloseTo(b.perplexity, 2);
+  },
+);

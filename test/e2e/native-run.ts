@@ -11,6 +11,8 @@ export interface RunOptions {
   checked?: boolean;
 }
 
+export type NativeRun = SingleRun;
+
 const contextLength = 1024;
 
 export const NativeRun = {

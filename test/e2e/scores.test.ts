@@ -63,7 +63,10 @@ describe("log-probabilities", () => {
       expect(promptLogprobs!.map(({ id }) => id)).toEqual(prompt);
       const rows = rowsOf(prompt);
       promptLogprobs!.forEach(({ id, logprob, topLogprobs }, i) => {
-        if (i === 0) return expect([logprob, topLogprobs]).toEqual([null, []]);
+        if (i === 0) {
+          expect([logprob, topLogprobs]).toEqual([null, []]);
+          return;
+        }
         expect(Math.abs(logprob! - logSoftmax(rows[i - 1]!)[id]!)).toBeLessThan(1e-4);
         checkTable(topLogprobs, rows[i - 1]!, 3);
       });
@@ -94,30 +97,31 @@ function reference(prompt: readonly number[], options: GenerateOptions, count: n
   const history = new Uint32Array(vocabulary);
   for (const token of prompt) history[token] = 0x80000000;
   const bias = Object.entries(options.logitBias ?? {});
-  const one = (value: number) => ({ dims: [1], data: Float64Array.of(value) });
+  const one = (value: number) => ({ dims: [1], data: Float32Array.of(value) });
+  const whole = (...values: number[]) => ({ dims: [values.length], data: Int32Array.from(values) });
   const known = [...prompt];
   for (let i = 0; i < count; i++) {
     const [token] = sample.evaluate(
       {
         logits: { dims: [1, vocabulary], data: rowsOf(known).at(-1)! },
-        row_state: one(0),
-        position: one(known.length),
-        seed: { dims: [1, 2], data: Float64Array.of(Number(options.seed ?? 0), 0) },
-        sample_index: one(0),
-        target: one(-1),
-        temperature: one(Math.fround(options.temperature ?? 0)),
-        top_k: one(options.topK ?? 0),
-        top_p: one(Math.fround(options.topP ?? 1)),
-        min_p: one(Math.fround(options.minP ?? 0)),
-        repetition: one(Math.fround(options.repetitionPenalty ?? 1)),
-        presence: one(Math.fround(options.presencePenalty ?? 0)),
-        frequency: one(Math.fround(options.frequencyPenalty ?? 0)),
-        num_logprobs: one(-1),
-        bias_start: { dims: [2], data: Float64Array.of(0, bias.length) },
-        bias_token: { dims: [bias.length], data: Float64Array.from(bias, ([id]) => Number(id)) },
-        bias_value: { dims: [bias.length], data: Float64Array.from(bias, ([, value]) => value) },
+        row_state: whole(0),
+        position: whole(known.length),
+        seed: { dims: [1, 2], data: Uint32Array.of(Number(options.seed ?? 0), 0) },
+        sample_index: whole(0),
+        target: whole(-1),
+        temperature: one(options.temperature ?? 0),
+        top_k: whole(options.topK ?? 0),
+        top_p: one(options.topP ?? 1),
+        min_p: one(options.minP ?? 0),
+        repetition: one(options.repetitionPenalty ?? 1),
+        presence: one(options.presencePenalty ?? 0),
+        frequency: one(options.frequencyPenalty ?? 0),
+        num_logprobs: whole(-1),
+        bias_start: whole(0, bias.length),
+        bias_token: whole(...bias.map(([id]) => Number(id))),
+        bias_value: { dims: [bias.length], data: Float32Array.from(bias, ([, value]) => value) },
         history: { dims: [1, vocabulary], data: history },
-        mask_row: one(-1),
+        mask_row: whole(-1),
       },
       { top: 20 },
     );
@@ -137,12 +141,20 @@ describe("sampling options follow the reference rule", () => {
     ["top-k", { temperature: 1.5, topK: 7, seed: 12 }],
     ["top-p", { temperature: 1.5, topP: 0.6, seed: 13 }],
     ["min-p", { temperature: 2, minP: 0.2, seed: 14 }],
-    ["all", { temperature: 1.2, topK: 50, topP: 0.9, minP: 0.02, repetitionPenalty: 1.2, presencePenalty: 0.3, seed: 15 }],
+    [
+      "all",
+      { temperature: 1.2, topK: 50, topP: 0.9, minP: 0.02, repetitionPenalty: 1.2, presencePenalty: 0.3, seed: 15 },
+    ],
     ["bias", { logitBias: { 3: 2.5, 40: -1, 41: 4 }, temperature: 1, seed: 16 }],
   ])("%s", async (_, options) => {
-    const answers = await Promise.all(prompts.map((prompt) => model.generate(prompt, { maxTokens: 10, ignoreEos: true, ...options })));
+    const answers = await Promise.all(
+      prompts.map((prompt) => model.generate(prompt, { maxTokens: 10, ignoreEos: true, ...options })),
+    );
     answers.forEach(({ tokens }, i) => {
-      expect(tokens.map(({ id }) => id), `prompt ${i}`).toEqual(reference(prompts[i]!, options, 10));
+      expect(
+        tokens.map(({ id }) => id),
+        `prompt ${i}`,
+      ).toEqual(reference(prompts[i]!, options, 10));
     });
   });
 

@@ -340,7 +340,7 @@ describe.skipIf(!binding)(`${title}: load programs`, () => {
       return [b.g.scale(b.g.linear(x, q), 3), b.g.scale(b.g.linear(x, k, b.weight(24)), 3)];
     });
     const { dumps } = lower(c.graph, { kernels: new binding!.Device("cpu", 0, 1, "").kernels(), limits });
-    expect(dumps.get("fuse")!.match(/= linear\(/g)).toHaveLength(1);
+    expect(dumps.get("fuse")!().match(/= linear\(/g)).toHaveLength(1);
     await compare(c, stored, {}, 2e-5);
   });
 });

@@ -1,6 +1,7 @@
 // Drives a scheduler as the engine's loop does: schedule a step ahead, submit, wait for the older step, apply its tokens.
 import { type CacheOptions, CacheState } from "../../lib/cache/kv-cache.ts";
-import { Scheduler, type SchedulerOptions } from "../../lib/sched/scheduler.ts";
+import type { SchedulerOptions } from "../../lib/sched/options.ts";
+import { Scheduler } from "../../lib/sched/scheduler.ts";
 import type { Sequence, SequenceSpec } from "../../lib/sched/sequence.ts";
 import { FakeExecutor, type FakeRequest, type FakeStep, stopToken } from "./fake-executor.ts";
 

@@ -9,11 +9,13 @@ const binding = loadBinding();
 
 /** Feeds ids in chunks that end at the given places. */
 function streamed(stream: TextStream, ids: readonly number[], cuts: readonly number[]): string {
-  const text = "";
+  let text = "";
+  let at = 0;
   const ends = [...cuts.map((cut) => cut % (ids.length + 1)), ids.length].sort((a, b) => a - b);
-  for (let at = 0; const end of ends) 
+  for (const end of ends) {
     text += stream.push(Int32Array.from(ids.slice(at, end)));
     at = end;
+  }
   return text + stream.flush();
 }
 
@@ -65,17 +67,16 @@ describe.each([...tinyNames, "mistral_v1"])("%s", (name) => {
     );
   });
 
-  test("a text round-trips where the model can spell everything", () => {
-    if (!name.startsWith("tiny_bytelevel") && name !== "tiny_metaspace" && name !== "mistral_v1") return;
-    fc.assert(
-      fc.property(fc.string({ unit: "grapheme", maxLength: 40 }), (text) => {
-        const wanted = name === "tiny_bytelevel_qwen2" ? text.normalize("NFC") : text;
-        expect(tokenizer.decode(tokenizer.encode(text)).replaceAll("\u2581", " ")).toBe(
-          wanted.replaceAll("\u2581", name.startsWith("tiny_b") ? "\u2581" : " ").replaceAll("\u2581", " "),
-        );
-      }),
-    );
-  });
+  test.runIf(["tiny_bytelevel_gpt2", "tiny_bytelevel_llama", "mistral_v1"].includes(name))(
+    "every text round-trips",
+    () => {
+      fc.assert(
+        fc.property(fc.string({ unit: "grapheme", maxLength: 40 }), (text) => {
+          expect(tokenizer.decode(tokenizer.encode(text))).toBe(text);
+        }),
+      );
+    },
+  );
 });
 
 describe("stop strings", () => {
@@ -126,10 +127,11 @@ describe("stop strings", () => {
 test("incomplete characters wait for their rest", () => {
   const tokenizer = Tokenizer.fromJson(binding, fixtureJson("tiny_bytelevel_llama"));
   const byteIds = [...Buffer.from("😀")].map(
-    (byte) => Array.from({ length: tokenizer.vocabSize }, (_, id) => id).find((id) => {
-      const bytes = tokenizer.tokenBytes(id);
-      return bytes.length === 1 && bytes[0] === byte;
-    })!,
+    (byte) =>
+      Array.from({ length: tokenizer.vocabSize }, (_, id) => id).find((id) => {
+        const bytes = tokenizer.tokenBytes(id);
+        return bytes.length === 1 && bytes[0] === byte;
+      })!,
   );
   const stream = new TextStream(binding, tokenizer);
   expect(byteIds.map((id) => stream.push(id))).toEqual(["", "", "", "😀"]);

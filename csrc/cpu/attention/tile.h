@@ -146,7 +146,7 @@ void attend_split(const TileView<kPair>& view, int split, ScoreRule rule, TileSc
       values = next_values = half;
       product.a = probabilities + valid / 2 * kWordsPerPair;
       product.steps = 1;
-      product.more = b > begin || valid > 1;
+      product.more = true;
       panels.run(product, width, place_values);
     }
   }

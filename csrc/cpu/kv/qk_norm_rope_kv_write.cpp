@@ -39,13 +39,13 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(
-    qk_norm_rope_kv_write_f32,
-    "qk_norm_rope_kv_write(cache: kv_f32[B,L,K,D], q: f32[T,N], k: f32[T,M], v: f32[T,M], table: f32[T,R], slots: "
-    "i32[T], qw?: f32[D], kw?: f32[D], heads: i32, interleaved: i32, eps: f32) -> f32[T,N], kv_f32[B,L,K,D]",
-    "", launch<1>, nullptr)
-IX_KERNEL(
-    qk_norm_rope_kv_write_bf16,
-    "qk_norm_rope_kv_write(cache: kv_bf16[B,L,K,D], q: f32[T,N], k: f32[T,M], v: f32[T,M], table: f32[T,R], slots: "
-    "i32[T], qw?: f32[D], kw?: f32[D], heads: i32, interleaved: i32, eps: f32) -> f32[T,N], kv_bf16[B,L,K,D]",
-    "", launch<2>, nullptr)
+// clang-format off: the name must follow the macro, CMake looks for it there
+IX_KERNEL(qk_norm_rope_kv_write_f32,
+          "qk_norm_rope_kv_write(cache: kv_f32[B,L,K,D], q: f32[T,N], k: f32[T,M], v: f32[T,M], table: f32[T,R], slots: "
+          "i32[T], qw?: f32[D], kw?: f32[D], heads: i32, interleaved: i32, eps: f32) -> f32[T,N], kv_f32[B,L,K,D]",
+          "", launch<1>, nullptr)
+IX_KERNEL(qk_norm_rope_kv_write_bf16,
+          "qk_norm_rope_kv_write(cache: kv_bf16[B,L,K,D], q: f32[T,N], k: f32[T,M], v: f32[T,M], table: f32[T,R], slots: "
+          "i32[T], qw?: f32[D], kw?: f32[D], heads: i32, interleaved: i32, eps: f32) -> f32[T,N], kv_bf16[B,L,K,D]",
+          "", launch<2>, nullptr)
+// clang-format on

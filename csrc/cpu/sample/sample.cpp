@@ -271,10 +271,11 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(
-    sample,
-    "sample(logits: f32[S,V], row_state: i32[S], position: i32[S], seed: u32[S,2], sample_index: i32[S], target: "
-    "i32[S], temperature: f32[S], top_k: i32[S], top_p: f32[S], min_p: f32[S], repetition: f32[S], presence: f32[S], "
-    "frequency: f32[S], num_logprobs: i32[S], bias_start: i32[S], bias_token: i32[B], bias_value: f32[B], history: "
-    "u32[H,V], mask?: u32[M,W], mask_row: i32[S], top: i32) -> i32[S,1], f32[S,1], i32[S,top], f32[S,top]",
-    "", launch, workspace)
+// clang-format off: the name must follow the macro, CMake looks for it there
+IX_KERNEL(sample,
+          "sample(logits: f32[S,V], row_state: i32[S], position: i32[S], seed: u32[S,2], sample_index: i32[S], target: "
+          "i32[S], temperature: f32[S], top_k: i32[S], top_p: f32[S], min_p: f32[S], repetition: f32[S], presence: f32[S], "
+          "frequency: f32[S], num_logprobs: i32[S], bias_start: i32[S], bias_token: i32[B], bias_value: f32[B], history: "
+          "u32[H,V], mask?: u32[M,W], mask_row: i32[S], top: i32) -> i32[S,1], f32[S,1], i32[S,top], f32[S,top]",
+          "", launch, workspace)
+// clang-format on
