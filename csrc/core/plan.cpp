@@ -295,7 +295,7 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     g.table_state = in.index(c.u32(), states.size(), "block table of a cache group");
     g.block_bytes = c.u64();
     g.type = in.str(c);
-    require(g.layers && g.layers <= 4096 && g.kv_heads && g.kv_heads <= 65536 && g.head_dim && g.head_dim <= 65536 && g.block_tokens && g.block_tokens <= 4096, "a cache group");
+    require(g.layers && g.layers <= 4096 && g.kv_heads && g.kv_heads <= 65536 && g.head_dim && g.head_dim <= 256 && g.block_tokens && g.block_tokens <= 4096, "a cache group");
     const uint64_t element_bytes = g.type == "kv_f32" ? 4 : g.type == "kv_bf16" ? 2 : 0;
     require(element_bytes == 4 || (element_bytes == 2 && g.head_dim % 2 == 0 && g.block_tokens % 2 == 0), "type of a cache group");
     require(256 % g.block_tokens == 0 && g.block_bytes == uint64_t(g.layers) * 2 * g.kv_heads * g.head_dim * g.block_tokens * element_bytes, "block of a cache group");

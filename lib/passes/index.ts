@@ -15,6 +15,9 @@ import { printPlan } from "./print-plan.ts";
 import { availableOps, type KernelChoice, type KernelInfo, selectKernels } from "./select-kernels.ts";
 import { verify } from "./verify.ts";
 
+/** Widest head that attention kernels hold in their buffers. */
+const maxHeadDim = 256;
+
 export interface LowerOptions {
   /** What the device reported. */
   kernels: readonly KernelInfo[];
@@ -52,6 +55,11 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
   checkInt("topLogprobs", topLogprobs, 1, 1024);
   if (cacheType === "kv_bf16" && (limits.blockTokens !== 32 || graph.groups.some(({ headDim }) => headDim % 2 !== 0))) {
     throw new InferxError("IX_INVALID_ARGUMENT", "cacheType kv_bf16 needs blocks of 32 tokens and even head widths");
+  }
+  for (const { headDim } of graph.groups) {
+    if (headDim % 2 !== 0 || headDim > maxHeadDim) {
+      throw new InferxError("IX_UNSUPPORTED_ARCHITECTURE", `head width ${headDim}: attention kernels take even widths up to ${maxHeadDim}`);
+    }
   }
   const choice: KernelChoice = { kernels, numerics, cacheType, fallbackOps: new Set(fallbackOps) };
   const dumps = new Map<string, () => string>();
