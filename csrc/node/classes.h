@@ -10,11 +10,26 @@
 #include <thread>
 
 #include "core/backends.h"
+#include "core/error.h"
 #include "core/executor.h"
 #include "core/plan.h"
 #include "core/weights.h"
 
 namespace ix::node {
+
+// The native object behind an argument of class T; IX_INVALID_ARGUMENT for anything else.
+template <class T>
+T& unwrap(Napi::Value value) {
+  if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&T::kTag)) fail("IX_INVALID_ARGUMENT", "an argument is not a %s of this addon", T::kName);
+  return *T::Unwrap(value.As<Napi::Object>());
+}
+
+// A number that counts something: whole, not negative, exact. Conversions of Node-API would turn NaN into 0.
+inline uint64_t whole(Napi::Value value, const char* code, const char* what) {
+  const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
+  if (!(number >= 0 && number <= 9007199254740991.0) || number != double(uint64_t(number))) fail(code, "%s is not a whole number", what);
+  return uint64_t(number);
+}
 
 void register_device(Napi::Env env, Napi::Object exports);
 void register_weights(Napi::Env env, Napi::Object exports);
@@ -22,6 +37,8 @@ void register_executor(Napi::Env env, Napi::Object exports);
 
 class DeviceClass : public Napi::ObjectWrap<DeviceClass> {
  public:
+  static constexpr napi_type_tag kTag = {0x3f0d6a4b91c27e58, 0xa85e13d7f64b209c};
+  static constexpr const char* kName = "Device";
   explicit DeviceClass(const Napi::CallbackInfo& info);
   const std::shared_ptr<Device>& device() const { return device_; }
   static Napi::Function define(Napi::Env env);
@@ -37,6 +54,8 @@ class DeviceClass : public Napi::ObjectWrap<DeviceClass> {
 
 class WeightsClass : public Napi::ObjectWrap<WeightsClass> {
  public:
+  static constexpr napi_type_tag kTag = {0x7c41b92ed8053fa6, 0x16d9e07ab35c84f2};
+  static constexpr const char* kName = "Weights";
   explicit WeightsClass(const Napi::CallbackInfo& info);
   ~WeightsClass() override;
   std::shared_ptr<const WeightSet> set() const;  // throws IX_INVALID_ARGUMENT before ready() has resolved

@@ -49,6 +49,7 @@ DeviceClass::DeviceClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Devi
   guarded(info.Env(), [&] {
     const ix_backend* backend = find_backend(info[0].As<Napi::String>(), info[3].As<Napi::String>());
     device_ = std::make_shared<Device>(backend, info[1].As<Napi::Number>().Int32Value(), info[2].As<Napi::Number>().Int32Value());
+    info.This().As<Napi::Object>().TypeTag(&kTag);
   });
 }
 

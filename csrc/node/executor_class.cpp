@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "node/classes.h"
@@ -11,11 +12,11 @@ ExecutorClass::ExecutorClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
     const Napi::Object options = info[3].As<Napi::Object>();
     const Napi::Array blocks = options.Get("blocks").As<Napi::Array>();
     ExecutorOptions out;
-    for (uint32_t i = 0; i < blocks.Length(); i++) out.blocks.push_back(blocks.Get(i).As<Napi::Number>().Uint32Value());
+    for (uint32_t i = 0; i < blocks.Length(); i++) out.blocks.push_back(uint32_t(std::min<uint64_t>(whole(blocks.Get(i), "IX_INVALID_ARGUMENT", "the number of a group's blocks"), INT32_MAX)));
     out.checked = options.Get("checked").ToBoolean();
-    executor_ = std::make_unique<Executor>(DeviceClass::Unwrap(info[0].As<Napi::Object>())->device(),
+    executor_ = std::make_unique<Executor>(unwrap<DeviceClass>(info[0]).device(),
                                            std::make_shared<const Plan>(std::vector<uint8_t>(bytes.Data(), bytes.Data() + bytes.ByteLength())),
-                                           WeightsClass::Unwrap(info[2].As<Napi::Object>())->set(), out);
+                                           unwrap<WeightsClass>(info[2]).set(), out);
   });
 }
 

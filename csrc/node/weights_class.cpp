@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "node/classes.h"
 #include "node/js_error.h"
 
@@ -15,10 +17,11 @@ struct WeightsClass::Load {
 
 namespace {
 
-// Packs on a libuv thread and settles the promise.
+// `work` packs on a libuv thread; `done` runs on the object's own, before the promise settles.
 class LoadWorker : public Napi::AsyncWorker {
  public:
-  LoadWorker(Napi::Env env, std::function<void()> work) : Napi::AsyncWorker(env, "inferx.load"), work_(std::move(work)), deferred_(Napi::Promise::Deferred::New(env)) {}
+  LoadWorker(Napi::Env env, std::function<void()> work, std::function<void()> done)
+      : Napi::AsyncWorker(env, "inferx.load"), work_(std::move(work)), done_(std::move(done)), deferred_(Napi::Promise::Deferred::New(env)) {}
   Napi::Promise promise() const { return deferred_.Promise(); }
 
  private:
@@ -33,10 +36,13 @@ class LoadWorker : public Napi::AsyncWorker {
       SetError("out of memory");
     }
   }
-  void OnOK() override { deferred_.Resolve(Env().Undefined()); }
+  void OnOK() override {
+    done_();
+    deferred_.Resolve(Env().Undefined());
+  }
   void OnError(const Napi::Error& error) override { deferred_.Reject(error_ ? to_js(Env(), *error_).Value() : error.Value()); }
 
-  std::function<void()> work_;
+  std::function<void()> work_, done_;
   Napi::Promise::Deferred deferred_;
   std::optional<Error> error_;
 };
@@ -47,10 +53,11 @@ Checkpoint read_checkpoint(const Napi::Array& tensors, const Napi::Array& files)
   for (uint32_t i = 0; i < tensors.Length(); i++) {
     const Napi::HandleScope scope(tensors.Env());
     const Napi::Object t = tensors.Get(i).As<Napi::Object>();
-    CheckpointTensor tensor{t.Get("name").As<Napi::String>(), t.Get("dtype").As<Napi::String>(), t.Get("file").As<Napi::Number>().Uint32Value(),
-                            uint64_t(t.Get("offset").As<Napi::Number>().Int64Value()), uint64_t(t.Get("bytes").As<Napi::Number>().Int64Value()), {}};
+    const auto number = [](Napi::Value value) { return whole(value, "IX_MODEL_FORMAT", "a number in the table of tensors"); };
+    CheckpointTensor tensor{t.Get("name").As<Napi::String>(), t.Get("dtype").As<Napi::String>(), uint32_t(std::min<uint64_t>(number(t.Get("file")), UINT32_MAX)),
+                            number(t.Get("offset")), number(t.Get("bytes")), {}};
     const Napi::Array dims = t.Get("dims").As<Napi::Array>();
-    for (uint32_t d = 0; d < dims.Length(); d++) tensor.dims.push_back(uint64_t(dims.Get(d).As<Napi::Number>().Int64Value()));
+    for (uint32_t d = 0; d < dims.Length(); d++) tensor.dims.push_back(number(dims.Get(d)));
     out.tensors.push_back(std::move(tensor));
   }
   return out;
@@ -62,10 +69,11 @@ WeightsClass::WeightsClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<We
   guarded(info.Env(), [&] {
     const Napi::Uint8Array plan = info[1].As<Napi::Uint8Array>();
     load_ = std::make_shared<Load>();
-    load_->device = DeviceClass::Unwrap(info[0].As<Napi::Object>())->device();
+    load_->device = unwrap<DeviceClass>(info[0]).device();
     load_->plan = std::make_shared<const Plan>(std::vector<uint8_t>(plan.Data(), plan.Data() + plan.ByteLength()));
     load_->checkpoint = read_checkpoint(info[2].As<Napi::Array>(), info[3].As<Napi::Array>());
     load_->key = info[4].As<Napi::String>();
+    info.This().As<Napi::Object>().TypeTag(&kTag);
   });
 }
 
@@ -80,7 +88,9 @@ std::shared_ptr<const WeightSet> WeightsClass::set() const {
 
 Napi::Value WeightsClass::ready(const Napi::CallbackInfo& info) {
   auto load = load_;
-  auto* worker = new LoadWorker(info.Env(), [load] { load->set = acquire_weights(load->key, load->device, *load->plan, load->checkpoint, load->progress); });
+  auto set = std::make_shared<std::shared_ptr<const WeightSet>>();
+  auto* worker = new LoadWorker(
+      info.Env(), [load, set] { *set = acquire_weights(load->key, load->device, *load->plan, load->checkpoint, load->progress); }, [load, set] { load->set = *set; });
   worker->Queue();
   return worker->promise();
 }

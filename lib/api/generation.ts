@@ -31,9 +31,9 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
   readonly #startedAt = performance.now();
   #firstTokenAt = 0;
   #endedAt = 0;
-  readonly #pending: GenerationChunk[] = [];
+  readonly #chunks: GenerationChunk[] = [];
   #chunk: GenerationChunk = { text: "", tokens: [] };
-  #wake: (() => void) | undefined;
+  #wakes: (() => void)[] = [];
   #text = "";
   readonly #tokens: GeneratedToken[] = [];
   readonly #promptLogprobs: PromptLogprob[] = [];
@@ -111,14 +111,13 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<GenerationChunk, void, undefined> {
+    let next = 0; // each loop sees all chunks, whenever it starts
     try {
       for (;;) {
-        for (let chunk = this.#pending.shift(); chunk; chunk = this.#pending.shift()) yield chunk;
+        while (next < this.#chunks.length) yield this.#chunks[next++]!;
         if (this.#error) throw this.#error;
         if (this.#result) return;
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve;
-        });
+        await new Promise<void>((resolve) => this.#wakes.push(resolve));
       }
     } finally {
       this.abort();
@@ -168,7 +167,7 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
 
   #onStep(): void {
     if (this.#chunk.text === "" && this.#chunk.tokens.length === 0) return;
-    this.#pending.push(this.#chunk);
+    this.#chunks.push(this.#chunk);
     this.#chunk = { text: "", tokens: [] };
     this.#notify();
   }
@@ -205,9 +204,7 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
   }
 
   #notify(): void {
-    const wake = this.#wake;
-    this.#wake = undefined;
-    wake?.();
+    for (const wake of this.#wakes.splice(0)) wake();
   }
 
   #release(): void {

@@ -100,7 +100,7 @@ export class Model implements AsyncDisposable {
   }
 
   get info(): ModelInfo {
-    return this.prepared.info(this.#scheduler?.cache.options ?? {});
+    return this.prepared.info(this.#scheduler?.memory ?? this.prepared.memoryPlan({ cache: {} }));
   }
 
   /** The scheduler that `generate` and `chat` use. */

@@ -2,7 +2,7 @@
 import { InferxError } from "../base/errors.ts";
 import { checkChoice, checkFunction, checkKeys, checkObject, checkSignal } from "../base/options.ts";
 import { EngineClient, nextRequestId } from "../engine/client.ts";
-import type { PreparedModel } from "../engine/prepare.ts";
+import type { MemoryPlan, PreparedModel } from "../engine/prepare.ts";
 import { policyNames, type SchedulerEventName } from "../engine/protocol.ts";
 import { Generation } from "./generation.ts";
 import { KVCache } from "./kv-cache.ts";
@@ -50,6 +50,8 @@ export class Scheduler implements AsyncDisposable {
   readonly cache: KVCache;
   /** Resolves when the engine runs; rejects with what kept it from running. Requests may be added before. */
   readonly ready: Promise<void>;
+  /** @internal */
+  readonly memory: MemoryPlan;
   readonly #prepared: PreparedModel;
   readonly #client: Promise<EngineClient>;
   readonly #listeners: Record<SchedulerEventName, Set<Listener>> = {
@@ -67,6 +69,7 @@ export class Scheduler implements AsyncDisposable {
     if (options.signal !== undefined) checkSignal("signal", options.signal);
     if (options.cache !== undefined && !(options.cache instanceof KVCache))
       throw new InferxError("IX_INVALID_ARGUMENT", "cache must be a KVCache", { option: "cache" });
+    const thread = checkChoice("thread", options.thread ?? "worker", ["worker", "main"]);
     this.#prepared = model.prepared;
     this.policy = checkChoice("policy", options.policy ?? "fcfs", policyNames);
     this.cache = options.cache ?? new KVCache();
@@ -78,10 +81,11 @@ export class Scheduler implements AsyncDisposable {
       maxSequences: options.maxSequences,
       targetStepMs: options.targetStepMs,
     });
+    this.memory = config.memory;
     this.cache.attach(this);
     const signal = options.signal ? AbortSignal.any([options.signal, this.#loading.signal]) : this.#loading.signal;
     this.#client = EngineClient.start(config, {
-      thread: checkChoice("thread", options.thread ?? "worker", ["worker", "main"]),
+      thread,
       onProgress: (loadedBytes, totalBytes) => options.onProgress?.({ phase: "weights", loadedBytes, totalBytes }),
       onEvent: (event, id) => this.#emit(event, id),
       signal,
@@ -90,7 +94,8 @@ export class Scheduler implements AsyncDisposable {
       this.#open = client;
       const wanted = Object.values(this.#listeners).some((set) => set.size > 0);
       if (wanted) client.wantEvents(true);
-      options.onProgress?.({ phase: "ready", loadedBytes: config.weightBytes, totalBytes: config.weightBytes });
+      const { weightBytes } = this.memory;
+      options.onProgress?.({ phase: "ready", loadedBytes: weightBytes, totalBytes: weightBytes });
     });
     this.ready.catch(() => {}); // whoever awaits it or a request hears of it
   }

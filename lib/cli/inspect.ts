@@ -1,7 +1,7 @@
 // `inferx inspect`: what a model is made of, what it will take, and how its plan looks. Compiles it, loads no weights.
 import type { Command } from "commander";
-import { InferxError } from "../base/errors.ts";
 import { inspectDifferences } from "../api/inspect.ts";
+import { InferxError } from "../base/errors.ts";
 import { Model, type ModelOptions } from "../index.ts";
 import { LoadError } from "./exit-codes.ts";
 import { addModelOptions, type ModelFlags, modelOptions } from "./options.ts";

@@ -63,16 +63,13 @@ export class EngineClient {
   static start(config: EngineConfig, options: EngineClientOptions): Promise<EngineClient> {
     const client = new EngineClient(options);
     const { signal } = options;
+    const cancelled = () => new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: signal!.reason });
+    if (signal?.aborted) return Promise.reject(cancelled());
     return new Promise((resolve, reject) => {
       const abort = () => client.#connection.post({ type: "dispose" });
       const settle = (error?: InferxError) => {
         signal?.removeEventListener("abort", abort);
-        if (error)
-          reject(
-            signal?.aborted
-              ? new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: signal.reason })
-              : error,
-          );
+        if (error) reject(signal?.aborted ? cancelled() : error);
         else resolve(client);
       };
       const onMessage = (message: FromEngine) => {

@@ -192,7 +192,7 @@ export class PreparedModel {
   }
 
   /** Everything for an engine; checks that it fits. @throws IX_OUT_OF_MEMORY, IX_INVALID_ARGUMENT */
-  engineConfig(options: EngineOptions): EngineConfig & { weightBytes: number } {
+  engineConfig(options: EngineOptions): EngineConfig & { memory: MemoryPlan } {
     checkSourceUnchanged(this.checkpoint);
     const memory = this.memoryPlan(options);
     checkFits(memory, memory.freeBytes);
@@ -230,7 +230,7 @@ export class PreparedModel {
       policy: options.policy ?? "fcfs",
       tokenizer: this.text.shared(),
       checked: this.#options.checked ?? false,
-      weightBytes: memory.weightBytes,
+      memory,
     };
   }
 
@@ -262,8 +262,8 @@ export class PreparedModel {
     };
   }
 
-  info(cache: EngineOptions["cache"]) {
-    const memory = this.memoryPlan({ cache });
+  /** `memory`: what was planned when the engine started; free memory, and with it a share of it, is another one by now. */
+  info(memory: MemoryPlan) {
     const compiled = this.#compiled!;
     const formats: Record<string, number> = {};
     for (const { dtype } of this.checkpoint.tensors.values()) formats[dtype] = (formats[dtype] ?? 0) + 1;
@@ -307,6 +307,8 @@ export class PreparedModel {
     return promptTokens > this.#longRopeAfter ? 1 : 0;
   }
 }
+
+export type MemoryPlan = ReturnType<PreparedModel["memoryPlan"]>;
 
 /** What the publisher recommends; greedy unless sampling is asked for. */
 function samplingDefaults(config: Record<string, unknown>): Record<string, number> {

@@ -42,7 +42,12 @@ describe("streams and wholes", () => {
     const ids = whole.tokens.map(({ id }) => id);
     expect(whole.text).toBe(model.detokenize(ids));
     expect(whole.usage.completionTokens).toBe(ids.length);
-    // The same request awaited only, and iterated after its end.
+    // Iterated again after its end, and awaited only; two loops at once see the same.
+    expect(await chunksOf(generation)).toEqual(streamed);
+    const twice = start();
+    expect(await Promise.all([chunksOf(twice), chunksOf(twice)])).toEqual(
+      [streamed, streamed].map(({ text, tokens }) => expect.objectContaining({ text, tokens })),
+    );
     const again = start();
     expect((await again).text).toBe(whole.text);
     expect((await chunksOf(again)).text).toBe(whole.text);
@@ -231,5 +236,9 @@ describe("forks, pins, events, plans", () => {
     expect((await model.stats()).cache).toMatchObject({ blocks: plan.blocks, bytes: plan.cacheBytes });
     expect(await Model.plan(demoPath, { cache: { bytes: 1e13 } })).toMatchObject({ fits: false });
     expect(await Model.plan(demoPath, { cache: { blocks: 3 } })).toMatchObject({ blocks: 3 });
+    // A share of the free memory is settled once, when the cache is made.
+    await using shared = await Model.load(demoPath, { thread: "main", cache: { share: 0.002 }, maxStepTokens: 64 });
+    await turns(20);
+    expect((await shared.stats()).cache).toMatchObject({ blocks: shared.info.blocks, bytes: shared.info.cacheBytes });
   });
 });

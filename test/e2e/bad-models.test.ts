@@ -12,14 +12,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import {
-  type GenerationResult,
-  KVCache,
-  Model,
-  type ModelOptions,
-  Scheduler,
-  type SchedulerOptions,
-} from "../../lib/index.ts";
+import { Model, Scheduler } from "../../lib/index.ts";
 import { codeOf, demoPath, goldenRoot } from "./models.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "inferx-bad-"));
@@ -85,7 +78,7 @@ describe("files", () => {
     ],
     ["a config of another size", () => withConfig("size", { hidden_size: 96 }), "IX_MODEL_CONFIG"],
     ["a negative number of layers", () => withConfig("layers", { num_hidden_layers: -1 }), "IX_MODEL_CONFIG"],
-    ["more layers than weights", () => withConfig("more", { num_hidden_layers: 50 }), "IX_MODEL_CONFIG"],
+    ["more layers than weights", () => withConfig("more", { num_hidden_layers: 50 }), "IX_MODEL_FORMAT"],
     ["heads that do not divide", () => withConfig("heads", { num_key_value_heads: 3 }), "IX_MODEL_CONFIG"],
     [
       "truncated weights",

@@ -120,6 +120,23 @@ describe("moments", () => {
     expect(await Promise.all(late.map(codeOf))).toEqual(late.map(() => "IX_DISPOSED"));
   });
 
+  test.each(["main", "worker"] as const)(
+    "loading that is cancelled before and after it has begun, thread %s",
+    async (thread) => {
+      await using model = await Model.load(demoPath, { scheduler: false });
+      const early = new Scheduler(model, { thread, signal: AbortSignal.abort("early") });
+      const controller = new AbortController();
+      const late = new Scheduler(model, { thread, signal: controller.signal });
+      controller.abort("late");
+      for (const scheduler of [early, late]) {
+        expect(await codeOf(scheduler.ready)).toBe("IX_ABORTED");
+        expect(await codeOf(scheduler.add({ prompt: story }))).toBe("IX_ABORTED");
+        expect(await codeOf(scheduler.stats())).toBe("IX_ABORTED");
+        await scheduler.dispose();
+      }
+    },
+  );
+
   test("dispose before the engine is ready, and a cache in two schedulers", async () => {
     await using model = await Model.load(demoPath, { scheduler: false });
     for (const thread of ["main", "worker"] as const) {

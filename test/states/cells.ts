@@ -42,14 +42,6 @@ const takesSignal = { aborted: fails("IX_ABORTED") } satisfies Partial<Row>;
 const staysUsable = { disposed: works } satisfies Partial<Row>;
 const standsAlone = notApplicable("does not touch the disposed model");
 
-/** The constructor of Generation is public to the other classes only. */
-const notForUsers = Object.fromEntries(
-  Object.keys(usual).map((state) => [
-    state,
-    notApplicable("generate, chat, add and fork make generations; nobody else can"),
-  ]),
-) as Row;
-
 export const cells: Record<string, Row> = {
   "Model.load": { ...usual, ...takesSignal, disposed: standsAlone },
   "Model.plan": { ...usual, ...takesSignal, disposed: standsAlone },
@@ -72,7 +64,6 @@ export const cells: Record<string, Row> = {
   "Scheduler.on": usual,
   "Scheduler.dispose": { ...usual, ...staysUsable },
   "Scheduler.[Symbol.asyncDispose]": { ...usual, ...staysUsable },
-  "Generation.constructor": notForUsers,
   "Generation.then": { ...usual, ...takesSignal },
   "Generation.[Symbol.asyncIterator]": { ...usual, ...takesSignal },
   "Generation.abort": { ...usual, disposed: works },
