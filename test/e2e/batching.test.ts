@@ -54,11 +54,12 @@ function wishes(vocabulary: number, count: { minLength: number; maxLength: numbe
     forkAfter: fc.option(fc.integer({ min: 1, max: 10 }), { freq: 6, nil: undefined }),
     pinned: fc.boolean(),
   });
+  // One pin a mix: pins take blocks away from all others, and what no longer fits would rightly be refused.
   return fc.tuple(bases, fc.array(wish, count)).map(([shared, list]) =>
     list.map(
-      ({ base, length, tail, maxTokens, ignoreEos, sampling: drawn, priority, ...rest }): Wish => ({
+      ({ base, length, tail, maxTokens, ignoreEos, sampling: drawn, priority, ...rest }, i): Wish => ({
         ...rest,
-        pinned: rest.pinned && priority === 0,
+        pinned: rest.pinned && i === 0,
         prompt: [...shared[base % shared.length]!.slice(0, length), ...tail].slice(0, longest),
         options: { maxTokens, ignoreEos, priority, ...drawn },
       }),
