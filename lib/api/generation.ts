@@ -2,6 +2,8 @@
 import { InferxError, toInferxError } from "../base/errors.ts";
 import type { EngineClient, RequestSink } from "../engine/client.ts";
 import {
+  entry,
+  entryWidth,
   type FinishedRequest,
   maxTopLogprobs,
   type PromptLogprobsOutput,
@@ -129,10 +131,12 @@ export class Generation implements AsyncIterable<GenerationChunk>, PromiseLike<G
   }
 
   #onToken(step: StepOutput, index: number): void {
-    const text = step.text.slice(index === 0 ? 0 : step.textEnds[index - 1], step.textEnds[index]);
+    const at = index * entryWidth;
+    const textStart = index === 0 ? 0 : step.entries[at - entryWidth + entry.textEnd];
+    const text = step.text.slice(textStart, step.entries[at + entry.textEnd]);
     this.#text += text;
     this.#chunk.text += text;
-    const id = step.tokens[index]!;
+    const id = step.entries[at + entry.token]!;
     if (id < 0) return;
     this.#firstTokenAt ||= performance.now();
     const token: GeneratedToken = { id, bytes: this.#table!.bytes(id) };

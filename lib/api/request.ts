@@ -52,6 +52,8 @@ const chatKeys = [
 /** What the model fixes of a request. */
 export interface RequestDefaults {
   contextLength: number;
+  /** Tokens that the cache holds in all: what an answer without `maxTokens` may grow to. */
+  cacheTokens: number;
   vocabularySize: number;
   eosTokenIds: readonly number[];
   hasTokenizer: boolean;
@@ -156,7 +158,7 @@ export function completeRequest(
     }
   }
   const { contextLength } = defaults;
-  const left = contextLength - prompt.length;
+  const left = Math.min(contextLength - prompt.length, defaults.cacheTokens - prompt.length + 1);
   const maxTokens = checkInt("maxTokens", options.maxTokens ?? Math.max(1, left), 0);
   const minimum = maxTokens === 0 ? 0 : Math.max(1, options.maxTokens ?? 1);
   if (prompt.length + minimum > contextLength) {

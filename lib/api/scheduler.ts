@@ -53,6 +53,7 @@ export class Scheduler implements AsyncDisposable {
   /** @internal */
   readonly memory: MemoryPlan;
   readonly #prepared: PreparedModel;
+  readonly #cacheTokens: number;
   readonly #client: Promise<EngineClient>;
   readonly #listeners: Record<SchedulerEventName, Set<Listener>> = {
     admit: new Set(),
@@ -82,6 +83,7 @@ export class Scheduler implements AsyncDisposable {
       targetStepMs: options.targetStepMs,
     });
     this.memory = config.memory;
+    this.#cacheTokens = Math.min(...config.cache.groups.map(({ spec, numBlocks }) => numBlocks * spec.tokensPerBlock));
     this.cache.attach(this);
     const signal = options.signal ? AbortSignal.any([options.signal, this.#loading.signal]) : this.#loading.signal;
     this.#client = EngineClient.start(config, {
@@ -113,11 +115,12 @@ export class Scheduler implements AsyncDisposable {
   /** @internal A generation over tokens that `encode` gives; `forkOf` continues another one. */
   generation(options: GenerateOptions, encode: () => Promise<Int32Array> | Int32Array, forkOf?: number): Generation {
     const id = nextRequestId();
+    const cacheTokens = this.#cacheTokens;
     return new Generation({
       id,
       signal: options?.signal instanceof AbortSignal ? options.signal : undefined,
       prepare: async () => {
-        const spec = completeRequest(id, await encode(), options, this.#prepared.requestDefaults);
+        const spec = completeRequest(id, await encode(), options, { ...this.#prepared.requestDefaults, cacheTokens });
         spec.ropeRow = this.#prepared.ropeRow(spec.prompt.length);
         if (spec.ropeRow > 0) spec.salt += `\u0000rope${spec.ropeRow}`;
         if (forkOf !== undefined) spec.forkOf = forkOf;

@@ -3,15 +3,17 @@ import type { NativeDeviceInfo } from "../../types/native.d.ts";
 import { type ErrorData, fromErrorData, InferxError } from "../base/errors.ts";
 import { type Connection, connectLocal, connectWorker } from "./connection.ts";
 import type { EngineConfig } from "./parts.ts";
-import type {
-  CallMethod,
-  FinishedRequest,
-  FromEngine,
-  PromptLogprobsOutput,
-  RequestSpec,
-  SchedulerEventName,
-  StepOutput,
-  ToEngine,
+import {
+  type CallMethod,
+  entry,
+  entryWidth,
+  type FinishedRequest,
+  type FromEngine,
+  type PromptLogprobsOutput,
+  type RequestSpec,
+  type SchedulerEventName,
+  type StepOutput,
+  type ToEngine,
 } from "./protocol.ts";
 
 /** Receives what belongs to one request. Called at most once per token, never after `onEnd` or `onError`. */
@@ -187,8 +189,8 @@ export class EngineClient {
 
   #onStep(step: StepOutput): void {
     const touched = new Set<RequestSink>();
-    for (let i = 0; i < step.ids.length; i++) {
-      const sink = this.#sinks.get(step.ids[i]!);
+    for (let i = 0; i * entryWidth < step.entries.length; i++) {
+      const sink = this.#sinks.get(step.entries[i * entryWidth + entry.id]!);
       if (!sink) continue; // aborted here while the step ran there
       sink.onToken(step, i);
       touched.add(sink);

@@ -10,7 +10,7 @@ import type { EngineParts } from "./parts.ts";
 import { type CallMethod, type FromEngine, maxTopLogprobs, type RequestSpec, type ToEngine } from "./protocol.ts";
 import { EngineRequest, type TextSink } from "./request.ts";
 import { StepInputs } from "./step-inputs.ts";
-import { StepOutputs } from "./step-outputs.ts";
+import { type LogprobRows, StepOutputs } from "./step-outputs.ts";
 
 interface InFlight {
   plan: StepPlan;
@@ -37,9 +37,7 @@ export class Engine {
   readonly #outputIndex: Record<OutputName, number>;
   readonly #numOutputs: number;
   readonly #tokens: Int32Array;
-  readonly #logprobs: Float32Array;
-  readonly #topTokens: Int32Array;
-  readonly #topLogprobs: Float32Array;
+  readonly #logprobRows: LogprobRows;
   readonly #numTokens = { prompt: 0, generated: 0 };
   #completedAt = 0;
   #hostMicros = 0;
@@ -69,9 +67,12 @@ export class Engine {
     this.#numOutputs = parts.outputs.length;
     const rows = parts.layout.maxSampleRows;
     this.#tokens = new Int32Array(rows);
-    this.#logprobs = new Float32Array(rows);
-    this.#topTokens = new Int32Array(rows * top);
-    this.#topLogprobs = new Float32Array(rows * top);
+    this.#logprobRows = {
+      logprobs: new Float32Array(rows),
+      topTokens: new Int32Array(rows * top),
+      topLogprobs: new Float32Array(rows * top),
+      top,
+    };
   }
 
   receive(message: ToEngine): void {
@@ -169,9 +170,9 @@ export class Engine {
     if (step.sampleRows > 0) {
       arrays[this.#outputIndex.token] = this.#tokens;
       if (step.logprobs) {
-        arrays[this.#outputIndex.token_logprob] = this.#logprobs;
-        arrays[this.#outputIndex.top_tokens] = this.#topTokens;
-        arrays[this.#outputIndex.top_logprobs] = this.#topLogprobs;
+        arrays[this.#outputIndex.token_logprob] = this.#logprobRows.logprobs;
+        arrays[this.#outputIndex.top_tokens] = this.#logprobRows.topTokens;
+        arrays[this.#outputIndex.top_logprobs] = this.#logprobRows.topLogprobs;
       }
     }
     const before = performance.now();
@@ -192,9 +193,7 @@ export class Engine {
       this.#onRow(step, current, token, index, logits);
     });
     if (!this.#outputs.isEmpty) {
-      this.#post(
-        this.#outputs.message(step.logprobs ? this.#logprobs : undefined, this.#topTokens, this.#topLogprobs, top),
-      );
+      this.#post(this.#outputs.message(step.logprobs ? this.#logprobRows : undefined));
     }
     return now - before;
   }
@@ -243,13 +242,14 @@ export class Engine {
     const first = end - count;
     const rows = Math.max(0, Math.min(count, sequence.promptLength - 1 - first));
     if (rows === 0) return;
+    const { logprobs, topTokens, topLogprobs } = this.#logprobRows;
     this.#post({
       type: "prompt-logprobs",
       id: sequence.id,
       first: first + 1,
-      logprobs: this.#logprobs.slice(start, start + rows),
-      topTokens: this.#topTokens.slice(start * top, (start + rows) * top),
-      topLogprobs: this.#topLogprobs.slice(start * top, (start + rows) * top),
+      logprobs: logprobs.slice(start, start + rows),
+      topTokens: topTokens.slice(start * top, (start + rows) * top),
+      topLogprobs: topLogprobs.slice(start * top, (start + rows) * top),
     });
   }
 

@@ -68,15 +68,17 @@ export interface FinishedRequest {
   queueMs: number;
 }
 
+/** Numbers per entry of `StepOutput.entries`, and their places. */
+export const entryWidth = 3;
+export const entry = { id: 0, token: 1, textEnd: 2 } as const;
+
 /** Everything that a step brought, in one message: entry i is one token (or the last text) of one request. */
 export interface StepOutput {
   type: "step";
-  ids: Float64Array;
-  /** -1: no token, only text that was held back. */
-  tokens: Int32Array;
-  /** All new text, one piece after another; entry i ends at `textEnds[i]`. */
+  /** Per entry `entryWidth` numbers: request id, token (-1: only text that was held back), where its text ends. One array: each costs a clone. */
+  entries: Float64Array;
+  /** All new text, one piece after another. */
   text: string;
-  textEnds: Uint32Array;
   /** Log-probability of each entry's token, present when any request wants them. */
   logprobs?: Float32Array;
   /** `top` alternatives per entry: ids (-1: unused) and log-probabilities. */

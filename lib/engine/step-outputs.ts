@@ -1,20 +1,24 @@
 // Collects what a step brought and makes one message of it.
-import type { FinishedRequest, StepOutput } from "./protocol.ts";
+import { entryWidth, type FinishedRequest, type StepOutput } from "./protocol.ts";
+
+/** Log-probability outputs of a step: [S], and [S, top] alternatives. */
+export interface LogprobRows {
+  logprobs: Float32Array;
+  topTokens: Int32Array;
+  topLogprobs: Float32Array;
+  top: number;
+}
 
 export class StepOutputs {
-  #ids: number[] = [];
-  #tokens: number[] = [];
+  #entries: number[] = [];
   #text = "";
-  #textEnds: number[] = [];
   #rows: number[] = [];
   #finished: FinishedRequest[] = [];
 
   /** `row`: row of the step's log-probability outputs, -1 if none. */
   add(id: number, token: number, text: string, row: number): void {
-    this.#ids.push(id);
-    this.#tokens.push(token);
     this.#text += text;
-    this.#textEnds.push(this.#text.length);
+    this.#entries.push(id, token, this.#text.length);
     this.#rows.push(row);
   }
 
@@ -23,42 +27,34 @@ export class StepOutputs {
   }
 
   get isEmpty(): boolean {
-    return this.#ids.length === 0 && this.#finished.length === 0;
+    return this.#entries.length === 0 && this.#finished.length === 0;
   }
 
-  /** Log-probabilities are those of the step's sample rows: [S], and [S, top] alternatives. */
-  message(
-    logprobs: Float32Array | undefined,
-    topTokens: Int32Array,
-    topLogprobs: Float32Array,
-    top: number,
-  ): StepOutput {
-    const count = this.#ids.length;
+  message(rows: LogprobRows | undefined): StepOutput {
     const output: StepOutput = {
       type: "step",
-      ids: Float64Array.from(this.#ids),
-      tokens: Int32Array.from(this.#tokens),
+      entries: Float64Array.from(this.#entries),
       text: this.#text,
-      textEnds: Uint32Array.from(this.#textEnds),
       finished: this.#finished,
     };
-    if (logprobs) {
-      output.logprobs = new Float32Array(count);
-      output.topTokens = new Int32Array(count * top).fill(-1);
-      output.topLogprobs = new Float32Array(count * top);
-      this.#rows.forEach((row, i) => {
-        if (row < 0) return;
-        output.logprobs![i] = logprobs[row]!;
-        output.topTokens!.set(topTokens.subarray(row * top, (row + 1) * top), i * top);
-        output.topLogprobs!.set(topLogprobs.subarray(row * top, (row + 1) * top), i * top);
-      });
-    }
-    this.#ids = [];
-    this.#tokens = [];
+    if (rows) this.#addLogprobs(output, rows);
+    this.#entries = [];
     this.#text = "";
-    this.#textEnds = [];
     this.#rows = [];
     this.#finished = [];
     return output;
+  }
+
+  #addLogprobs(output: StepOutput, { logprobs, topTokens, topLogprobs, top }: LogprobRows): void {
+    const count = this.#entries.length / entryWidth;
+    output.logprobs = new Float32Array(count);
+    output.topTokens = new Int32Array(count * top).fill(-1);
+    output.topLogprobs = new Float32Array(count * top);
+    for (const [i, row] of this.#rows.entries()) {
+      if (row < 0) continue;
+      output.logprobs[i] = logprobs[row]!;
+      output.topTokens.set(topTokens.subarray(row * top, (row + 1) * top), i * top);
+      output.topLogprobs.set(topLogprobs.subarray(row * top, (row + 1) * top), i * top);
+    }
   }
 }

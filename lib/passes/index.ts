@@ -58,7 +58,10 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
   }
   for (const { headDim } of graph.groups) {
     if (headDim % 2 !== 0 || headDim > maxHeadDim) {
-      throw new InferxError("IX_UNSUPPORTED_ARCHITECTURE", `head width ${headDim}: attention kernels take even widths up to ${maxHeadDim}`);
+      throw new InferxError(
+        "IX_UNSUPPORTED_ARCHITECTURE",
+        `head width ${headDim}: attention kernels take even widths up to ${maxHeadDim}`,
+      );
     }
   }
   const choice: KernelChoice = { kernels, numerics, cacheType, fallbackOps: new Set(fallbackOps) };

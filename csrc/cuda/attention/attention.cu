@@ -1,0 +1,131 @@
+// attention: causal attention over the paged cache, see docs/plan.md. A block for each token and part of a KV head's query heads: its
+// warps take positions in turn, with a running softmax each, and merge at the end. Not here: reuse of K and V among a prompt's tokens.
+#include "cuda/kv/cache.h"
+
+namespace {
+using namespace ix::cuda;
+constexpr int kWarps = 4;
+
+struct Problem {
+  Floats q, y;
+  Ints table;
+  const int32_t *seq_start, *seq_context, *seq_row;
+  const float* sinks;
+  int sequences, heads, group, parts, window;  // query heads of a KV head, the parts that they fall into
+  float scale, softcap;
+};
+
+// kHeads query heads at most; a lane holds the columns lane, lane + 32, ...
+template <class T, int kHeads, int kColumns>
+__global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem p, KvCache<T> cache) {
+  extern __shared__ float shared[];  // [kWarps][kHeads][width] sums, then [kWarps][kHeads] tops and totals
+  const int token = blockIdx.x, kv_head = blockIdx.y / p.parts, part = blockIdx.y % p.parts;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = cache.width;
+  const int first_head = kv_head * p.group + part * kHeads, num_heads = min(kHeads, p.group - part * kHeads);
+  int low = 0, high = p.sequences - 1;  // the sequence that owns the token
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (p.seq_start[middle] <= token) low = middle;
+    else high = middle - 1;
+  }
+  const int last = p.seq_context[low] - (p.seq_start[low + 1] - token), first = p.window > 0 ? max(0, last - p.window + 1) : 0;
+  const int32_t* blocks = p.table[p.seq_row[low]];
+
+  float q[kHeads][kColumns], sums[kHeads][kColumns], top[kHeads], total[kHeads];
+#pragma unroll
+  for (int h = 0; h < kHeads; h++) {
+    top[h] = -INFINITY, total[h] = 0;
+#pragma unroll
+    for (int i = 0; i < kColumns; i++) {
+      const int d = lane + 32 * i;
+      q[h][i] = h < num_heads && d < width ? p.q[token][(first_head + h) * width + d] : 0.0f;
+      sums[h][i] = 0;
+    }
+  }
+  for (int position = first + warp; position <= last; position += kWarps) {
+    const T* k = cache.k(blocks[position / cache.tokens], kv_head) + int64_t(position % cache.tokens) * width;
+    const T* v = k + cache.half();
+    float key[kColumns], value[kColumns];
+#pragma unroll
+    for (int i = 0; i < kColumns; i++) {
+      const int d = lane + 32 * i;
+      key[i] = d < width ? get(k + d) : 0.0f;
+      value[i] = d < width ? get(v + d) : 0.0f;
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; h++) {
+      float score = 0;
+#pragma unroll
+      for (int i = 0; i < kColumns; i++) score = fmaf(q[h][i], key[i], score);
+      score = warp_sum(score) * p.scale;
+      if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
+      const float higher = fmaxf(top[h], score), keep = expf(top[h] - higher), weight = expf(score - higher);
+      top[h] = higher;
+      total[h] = total[h] * keep + weight;
+#pragma unroll
+      for (int i = 0; i < kColumns; i++) sums[h][i] = fmaf(weight, value[i], sums[h][i] * keep);
+    }
+  }
+
+  float *tops = shared + kWarps * kHeads * width, *totals = tops + kWarps * kHeads;
+#pragma unroll
+  for (int h = 0; h < kHeads; h++) {
+#pragma unroll
+    for (int i = 0; i < kColumns; i++)
+      if (lane + 32 * i < width) shared[(warp * kHeads + h) * width + lane + 32 * i] = sums[h][i];
+    if (lane == 0) tops[warp * kHeads + h] = top[h], totals[warp * kHeads + h] = total[h];
+  }
+  __syncthreads();
+  for (int h = warp; h < num_heads; h += kWarps) {
+    const int head = first_head + h;
+    float highest = p.sinks ? p.sinks[head] : -INFINITY;
+    for (int w = 0; w < kWarps; w++) highest = fmaxf(highest, tops[w * kHeads + h]);
+    float share[kWarps], all = p.sinks ? expf(p.sinks[head] - highest) : 0.0f;
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) {
+      share[w] = expf(tops[w * kHeads + h] - highest);
+      all += totals[w * kHeads + h] * share[w];
+    }
+    for (int d = lane; d < width; d += 32) {
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; w++) sum += shared[(w * kHeads + h) * width + d] * share[w];
+      p.y[token][head * width + d] = sum / all;
+    }
+  }
+}
+
+template <class T, int kHeads, int kColumns>
+void run(ix_stream* stream, Problem p, const KvCache<T>& cache, int tokens) {
+  p.parts = divide_up(p.group, kHeads);
+  const size_t shared = size_t(kWarps) * kHeads * (cache.width + 2) * sizeof(float);
+  attention_kernel<T, kHeads, kColumns><<<dim3(tokens, cache.heads * p.parts), 32 * kWarps, shared, stream->handle>>>(p, cache);
+}
+
+template <class T, int kHeads>
+void with_width(ix_stream* stream, const Problem& p, const KvCache<T>& cache, int tokens) {
+  if (cache.width <= 64) return run<T, kHeads, 2>(stream, p, cache, tokens);
+  if (cache.width <= 128) return run<T, kHeads, 4>(stream, p, cache, tokens);
+  run<T, kHeads, 8>(stream, p, cache, tokens);
+}
+
+template <class T>
+void launch(ix_stream* stream, const ix_kernel_call* call) {
+  const ix_tensor* t = call->operands;
+  const KvCache<T> cache(t[1]);
+  const int heads = int(call->attrs[0].i);
+  const Problem p{Floats(t[0]), Floats(t[7]), Ints(t[5]), static_cast<const int32_t*>(t[2].data), static_cast<const int32_t*>(t[3].data), static_cast<const int32_t*>(t[4].data),
+                  static_cast<const float*>(t[6].data), t[3].dims[0], heads, heads / cache.heads, 1, int(call->attrs[2].i), float(call->attrs[1].f), float(call->attrs[3].f)};
+  const int tokens = t[0].dims[0];
+  if (tokens <= 0 || p.sequences <= 0) return;
+  if (p.group == 1) return with_width<T, 1>(stream, p, cache, tokens);
+  if (p.group == 2) return with_width<T, 2>(stream, p, cache, tokens);
+  with_width<T, 4>(stream, p, cache, tokens);
+}
+}  // namespace
+
+#define IX_ATTENTION(KV)                                                                                                                    \
+  "attention(q: f32[T,N], cache: " KV "[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], block_table: i32[P,C], sinks?: " \
+  "f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]"
+IX_KERNEL(attention_f32, IX_ATTENTION("kv_f32"), "", launch<float>, nullptr)
+IX_KERNEL(attention_bf16, IX_ATTENTION("kv_bf16"), "", launch<__nv_bfloat16>, nullptr)

@@ -1,0 +1,152 @@
+// linear, moe_linear and embed over row-major float weights: exact weights, f32 activations and sums, see docs/plan.md. Few tokens:
+// a warp streams a row of weights; many: tiles in shared memory.
+#include "cuda/linear/rows.h"
+
+namespace {
+using namespace ix::cuda;
+
+constexpr int kWarps = 4;
+
+// sums[t] += x[t] . w over a warp; w is padded with zeros, x is read as far as it goes
+template <int kTokens, class T>
+__device__ void dot_rows(float (&sums)[kTokens], const float* const (&x)[kTokens], const T* w, int k) {
+  constexpr int kVector = 16 / sizeof(T);
+  float weights[kVector];
+  for (int i = threadIdx.x % 32 * kVector; i < k; i += 32 * kVector) {
+    load_vector(w + i, weights);
+#pragma unroll
+    for (int t = 0; t < kTokens; t++)
+#pragma unroll
+      for (int j = 0; j < kVector; j++)
+        if (i + j < k) sums[t] = fmaf(x[t][i + j], weights[j], sums[t]);
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; t++) sums[t] = warp_sum(sums[t]);
+}
+
+template <int kTokens, class T>
+__global__ void few_tokens_kernel(Product p, RowWeights<T> w) {
+  const int row = blockIdx.x * kWarps + threadIdx.x / 32, first = blockIdx.y * kTokens;
+  if (row >= p.n) return;
+  const float* x[kTokens];
+  float sums[kTokens] = {};
+#pragma unroll
+  for (int t = 0; t < kTokens; t++) x[t] = p.x + min(first + t, p.tokens - 1) * p.x_stride;
+  dot_rows(sums, x, w.row(row), p.k);
+  if (threadIdx.x % 32 != 0) return;
+#pragma unroll
+  for (int t = 0; t < kTokens; t++)
+    if (first + t < p.tokens) p.y[(first + t) * p.y_stride + row] = sums[t] + (p.bias ? p.bias[row] : 0.0f);
+}
+
+// 64 tokens x 64 rows a block, 4 x 4 a thread.
+constexpr int kTile = 64, kDepth = 16;
+template <class T>
+__global__ void __launch_bounds__(256) many_tokens_kernel(Product p, RowWeights<T> w) {
+  __shared__ float xs[kDepth][kTile + 4], ws[kDepth][kTile + 4];
+  const int first_row = blockIdx.x * kTile, first_token = blockIdx.y * kTile;
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, load_k = threadIdx.x % kDepth, load_r = threadIdx.x / kDepth;
+  float sums[4][4] = {};
+  for (int k0 = 0; k0 < p.k; k0 += kDepth) {
+    const int k = k0 + load_k;
+#pragma unroll
+    for (int i = 0; i < kTile; i += 16) {
+      const int token = first_token + load_r + i, row = first_row + load_r + i;
+      xs[load_k][load_r + i] = token < p.tokens && k < p.k ? p.x[token * p.x_stride + k] : 0.0f;
+      ws[load_k][load_r + i] = k < p.k ? to_float(w.row(row)[k]) : 0.0f;  // the last panel is whole
+    }
+    __syncthreads();
+#pragma unroll
+    for (int d = 0; d < kDepth; d++) {
+      const float4 a = *reinterpret_cast<const float4*>(&xs[d][ty * 4]), b = *reinterpret_cast<const float4*>(&ws[d][tx * 4]);
+      const float av[4] = {a.x, a.y, a.z, a.w}, bv[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sums[i][j] = fmaf(av[i], bv[j], sums[i][j]);
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 4; j++) {
+      const int token = first_token + ty * 4 + i, row = first_row + tx * 4 + j;
+      if (token < p.tokens && row < p.n) p.y[token * p.y_stride + row] = sums[i][j] + (p.bias ? p.bias[row] : 0.0f);
+    }
+}
+
+template <int kTokens, class T>
+void few_tokens(ix_stream* stream, const Product& p, const RowWeights<T>& w) {
+  few_tokens_kernel<kTokens, T><<<dim3(divide_up(p.n, kWarps), divide_up(p.tokens, kTokens)), 32 * kWarps, 0, stream->handle>>>(p, w);
+}
+
+template <class T>
+void linear(ix_stream* stream, const ix_kernel_call* call) {
+  const ix_tensor &x = call->operands[0], &w = call->operands[1], &y = call->operands[3];
+  const Product p{static_cast<const float*>(x.data), x.stride, static_cast<float*>(y.data), y.stride, static_cast<const float*>(call->operands[2].data),
+                  x.dims[0], w.dims[0], w.dims[1]};
+  const RowWeights<T> weights(w.data, p.n, p.k);
+  if (p.tokens <= 0) return;
+  if (p.tokens == 1) return few_tokens<1>(stream, p, weights);
+  if (p.tokens == 2) return few_tokens<2>(stream, p, weights);
+  if (p.tokens <= 4) return few_tokens<4>(stream, p, weights);
+  if (p.tokens <= 16) return few_tokens<8>(stream, p, weights);
+  many_tokens_kernel<T><<<dim3(divide_up(p.n, kTile), divide_up(p.tokens, kTile)), 256, 0, stream->handle>>>(p, weights);
+}
+
+// A warp for each output of each (token, slot).
+template <class T>
+__global__ void moe_kernel(Product p, RowWeights<T> w, Ints experts, int slots, int num_experts, bool per_slot) {
+  const int row = blockIdx.x * kWarps + threadIdx.x / 32;
+  if (row >= p.n) return;
+  for (int pair = blockIdx.y; pair < p.tokens * slots; pair += gridDim.y) {
+    const int token = pair / slots, slot = pair % slots, expert = experts[token][slot];
+    float sums[1] = {};
+    if (expert >= 0 && expert < num_experts) {
+      const float* const x[1] = {p.x + token * p.x_stride + (per_slot ? int64_t(slot) * p.k : 0)};
+      dot_rows(sums, x, w.row(expert * w.rows_per_stack + row), p.k);
+    }
+    if (threadIdx.x % 32 == 0) p.y[token * p.y_stride + int64_t(slot) * p.n + row] = sums[0];
+  }
+}
+template <class T>
+void moe_linear(ix_stream* stream, const ix_kernel_call* call) {
+  const ix_tensor &x = call->operands[0], &experts = call->operands[1], &w = call->operands[2], &y = call->operands[3];
+  const Product p{static_cast<const float*>(x.data), x.stride, static_cast<float*>(y.data), y.stride, nullptr, x.dims[0], w.dims[1], w.dims[2]};
+  const int pairs = p.tokens * experts.dims[1];
+  if (pairs > 0)
+    moe_kernel<T><<<dim3(divide_up(p.n, kWarps), pairs < 65535 ? pairs : 65535), 32 * kWarps, 0, stream->handle>>>(p, RowWeights<T>(w.data, p.n, p.k), Ints(experts), experts.dims[1],
+                                                                                                                 w.dims[0], call->attrs[0].i != 0);
+}
+
+// an id outside of the table gives zeros
+template <class T>
+void embed(ix_stream* stream, const ix_kernel_call* call) {
+  const ix_tensor& w = call->operands[1];
+  const int32_t* ids = static_cast<const int32_t*>(call->operands[0].data);
+  const Floats y(call->operands[2]);
+  const RowWeights<T> weights(w.data, w.dims[0], w.dims[1]);
+  const int rows = w.dims[0];
+  for_elements(stream, call->operands[2].dims[0], w.dims[1], [=] __device__(int t, int c) {
+    const int id = ids[t];
+    y[t][c] = id >= 0 && id < rows ? to_float(weights.row(id)[c]) : 0.0f;
+  });
+}
+}  // namespace
+
+#define IX_ROW_LAYOUT(type, T) {"row_" type, type, kPanel, RowWeights<T>::panel_bytes, RowWeights<T>::pack}
+#define IX_LINEAR(W) "linear(x: f32[T,K], w: " W "[N,K], bias?: f32[N]) -> f32[T,N]"
+#define IX_MOE_LINEAR(W) "moe_linear(x: f32[T,K], experts: i32[T,k], w: " W "[E,N,K], per_slot: i32) -> f32[T,M]"
+#define IX_EMBED(W) "embed(ids: i32[T], w: " W "[V,D]) -> f32[T,D]"
+
+IX_LAYOUT(row_f32, IX_ROW_LAYOUT("f32", float))
+IX_LAYOUT(row_bf16, IX_ROW_LAYOUT("bf16", __nv_bfloat16))
+IX_LAYOUT(row_f16, IX_ROW_LAYOUT("f16", __half))
+IX_KERNEL(linear_f32, IX_LINEAR("row_f32"), "numerics=f32", linear<float>, nullptr)
+IX_KERNEL(linear_bf16, IX_LINEAR("row_bf16"), "numerics=f32", linear<__nv_bfloat16>, nullptr)
+IX_KERNEL(linear_f16, IX_LINEAR("row_f16"), "numerics=f32", linear<__half>, nullptr)
+IX_KERNEL(moe_linear_f32, IX_MOE_LINEAR("row_f32"), "numerics=f32", moe_linear<float>, nullptr)
+IX_KERNEL(moe_linear_bf16, IX_MOE_LINEAR("row_bf16"), "numerics=f32", moe_linear<__nv_bfloat16>, nullptr)
+IX_KERNEL(moe_linear_f16, IX_MOE_LINEAR("row_f16"), "numerics=f32", moe_linear<__half>, nullptr)
+IX_KERNEL(embed_f32, IX_EMBED("row_f32"), "", embed<float>, nullptr)
+IX_KERNEL(embed_bf16, IX_EMBED("row_bf16"), "", embed<__nv_bfloat16>, nullptr)
+IX_KERNEL(embed_f16, IX_EMBED("row_f16"), "", embed<__half>, nullptr)
