@@ -11,8 +11,8 @@
 #include "core/thread_pool.h"
 #include "cpu/stream.h"
 
-// A device is a number of threads of the process-wide pool. A lease is held from the first section after a synchronize until
-// the next synchronize, so that engines in one process take turns step by step.
+// A device is a number of threads of the process-wide pool. A lease is held from the first section after a synchronize
+// until the next synchronize, so that engines in one process take turns step by step.
 struct ix_device {
   ix_stream stream;
   std::unique_ptr<ix::ThreadPool::Lease> lease;
@@ -81,8 +81,10 @@ int32_t upload(ix_device*, void* destination, const void* source, size_t bytes, 
   std::memcpy(destination, source, bytes);
   return 0;
 }
-int32_t copy(ix_device*, void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes, size_t rows, ix_error*) {
-  for (size_t r = 0; r < rows; r++) std::memcpy(static_cast<char*>(to) + r * to_stride, static_cast<const char*>(from) + r * from_stride, row_bytes);
+int32_t copy(ix_device*, void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes,
+             size_t rows, ix_error*) {
+  for (size_t r = 0; r < rows; r++)
+    std::memcpy(static_cast<char*>(to) + r * to_stride, static_cast<const char*>(from) + r * from_stride, row_bytes);
   return 0;
 }
 ix_stream* stream(ix_device* device) { return &device->stream; }
@@ -92,11 +94,14 @@ int32_t synchronize(ix_device* device, ix_error*) {
   return 0;
 }
 
-constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cpu", device_count, device_info, open, close, kernels, layouts, num_threads,
-                                 alloc, free, alloc, free, upload, copy, stream, synchronize};
+constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cpu",   device_count, device_info, open,       close,
+                                 kernels,        layouts, num_threads,  alloc,       free,       alloc,
+                                 free,           upload,  copy,         stream,      synchronize};
 
 }  // namespace
 
 }  // namespace ix::cpu
 
-extern "C" const ix_backend* inferx_cpu_backend_entry(uint32_t abi) { return abi == IX_BACKEND_ABI ? &ix::cpu::kBackend : nullptr; }
+extern "C" const ix_backend* inferx_cpu_backend_entry(uint32_t abi) {
+  return abi == IX_BACKEND_ABI ? &ix::cpu::kBackend : nullptr;
+}

@@ -1,4 +1,5 @@
-// The CPU backend: the table of csrc/core/backend_abi.h over the kernels of the best instruction set that this machine runs.
+// The CPU backend: the table of csrc/core/backend_abi.h over the kernels of the best instruction set that this machine
+// runs.
 #pragma once
 #include "core/backend_abi.h"
 
@@ -15,7 +16,5 @@ struct IsaTable {
 
 // The best table that this CPU runs, or the one that INFERX_CPU_ISA names (a test aid; ignored if it cannot run here).
 const IsaTable& isa_table();
-
-
 
 }  // namespace ix::cpu

@@ -25,6 +25,7 @@ export interface GenerateFlags {
   frequencyPenalty?: number;
   seed?: number | bigint;
   stop?: string[];
+  ignoreEos?: boolean;
   logprobs?: number;
 }
 
@@ -67,7 +68,8 @@ export function addGenerateOptions(command: Command): Command {
     .option("--presence-penalty <x>", "0 = off", parseNumber)
     .option("--frequency-penalty <x>", "0 = off", parseNumber)
     .option("--seed <n>", "same seed, same text", parseSeed)
-    .option("--stop <text...>", "stop strings");
+    .option("--stop <text...>", "stop strings")
+    .option("--ignore-eos", "go on past the model's end tokens");
 }
 
 /** The object without its undefined members: exactOptionalPropertyTypes tells them from missing ones. */
@@ -98,6 +100,7 @@ export function generateOptions(flags: GenerateFlags): GenerateOptions {
     frequencyPenalty: flags.frequencyPenalty,
     seed: flags.seed,
     stop: flags.stop,
+    ignoreEos: flags.ignoreEos,
     logprobs: flags.logprobs,
   });
 }

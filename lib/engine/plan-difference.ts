@@ -1,5 +1,5 @@
 // Runs a prompt through the executor and through the reference interpreter, and compares what every step of the plan made.
-import type { NativeBinding } from "../../types/native.d.ts";
+import type { NativeBinding, NativeDevice } from "../../types/native.d.ts";
 import type { CompiledModel } from "../compile/compile.ts";
 import type { Checkpoint } from "../compile/model-source.ts";
 import { interpretForward } from "../compile/reference.ts";
@@ -19,13 +19,14 @@ export interface StepDifference {
  */
 export async function* planDifferences(
   binding: NativeBinding,
+  device: NativeDevice,
   checkpoint: Checkpoint,
   compiled: CompiledModel,
   contextLength: number,
   tokens: readonly number[],
 ): AsyncGenerator<StepDifference> {
   const reference = interpretForward(checkpoint, compiled, tokens);
-  const run = await SingleRun.open(binding, checkpoint, compiled, contextLength);
+  const run = await SingleRun.open(binding, device, checkpoint, compiled, contextLength);
   try {
     for (const [step, { name, results }] of reference.entries()) {
       run.reset();

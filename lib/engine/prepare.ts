@@ -176,7 +176,7 @@ export class PreparedModel {
   async *differences(prompt: string | readonly number[]): AsyncGenerator<StepDifference> {
     const tokens = Array.from(await this.text.encode(prompt, {}));
     const compiled = this.#compile({ maxStepTokens: tokens.length, maxSequences: 1, maxLogitRows: tokens.length });
-    yield* planDifferences(this.#binding, this.checkpoint, compiled, this.#contextLength, tokens);
+    yield* planDifferences(this.#binding, this.#device, this.checkpoint, compiled, this.#contextLength, tokens);
   }
 
   #maxStepTokens(value = this.#options.maxStepTokens): number {

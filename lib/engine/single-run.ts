@@ -1,11 +1,10 @@
 // One sequence on an executor, step by step, without loop and scheduler: what `inspect --diff` and the golden tests look at.
-import type { NativeBinding, NativeExecutor } from "../../types/native.d.ts";
+import type { NativeBinding, NativeDevice, NativeExecutor } from "../../types/native.d.ts";
 import { invariant } from "../base/invariant.ts";
 import type { CompiledModel } from "../compile/compile.ts";
 import type { Checkpoint } from "../compile/model-source.ts";
 
 export interface SingleRunOptions {
-  threads?: number;
   /** Look for NaN after each op. */
   checked?: boolean;
 }
@@ -29,14 +28,14 @@ export class SingleRun {
   /** Loads the weights anew. `compiled` has room for one sequence of its context. @throws as loading does */
   static async open(
     binding: NativeBinding,
+    device: NativeDevice,
     checkpoint: Checkpoint,
     compiled: CompiledModel,
     contextLength: number,
-    { threads = 0, checked = false }: SingleRunOptions = {},
+    { checked = false }: SingleRunOptions = {},
   ): Promise<SingleRun> {
-    const device = new binding.Device("cpu", 0, threads, "");
     const files = checkpoint.files.map((file) => file.path);
-    const key = `single run ${checkpoint.files.map((file) => file.identity)} ${JSON.stringify(compiled.loadProgram)}`;
+    const key = `single run ${device.info().kind} ${checkpoint.files.map((file) => file.identity)} ${JSON.stringify(compiled.loadProgram)}`;
     const weights = new binding.Weights(device, compiled.plan, compiled.tensors, files, key);
     await weights.ready();
     const blocks = Math.ceil(contextLength / (compiled.groups[0]?.tokensPerBlock ?? 1));

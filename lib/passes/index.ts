@@ -24,7 +24,7 @@ export interface LowerOptions {
   limits: Limits;
   /** Default "f32"; "fast" lets block formats compute in int8 and bf16 weights in bf16. */
   numerics?: "f32" | "fast";
-  /** Default "kv_f32". "kv_bf16" needs blocks of 32 tokens and even head widths. */
+  /** Default "kv_f32". "kv_bf16" needs blocks of 32 or 64 tokens and even head widths. */
   cacheType?: "kv_f32" | "kv_bf16";
   /** Ops that may run on another backend's kernels; default none. */
   fallbackOps?: readonly string[];
@@ -53,8 +53,8 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
   const cacheType = checkChoice("cacheType", options.cacheType ?? "kv_f32", ["kv_f32", "kv_bf16"]);
   for (const [name, value] of Object.entries(limits)) checkInt(`limits.${name}`, value, 1, 2 ** 24);
   checkInt("topLogprobs", topLogprobs, 1, 1024);
-  if (cacheType === "kv_bf16" && (limits.blockTokens !== 32 || graph.groups.some(({ headDim }) => headDim % 2 !== 0))) {
-    throw new InferxError("IX_INVALID_ARGUMENT", "cacheType kv_bf16 needs blocks of 32 tokens and even head widths");
+  if (cacheType === "kv_bf16" && (![32, 64].includes(limits.blockTokens) || graph.groups.some(({ headDim }) => headDim % 2 !== 0))) {
+    throw new InferxError("IX_INVALID_ARGUMENT", "cacheType kv_bf16 needs blocks of 32 or 64 tokens and even head widths");
   }
   for (const { headDim } of graph.groups) {
     if (headDim % 2 !== 0 || headDim > maxHeadDim) {

@@ -81,7 +81,7 @@ describe("run", () => {
   });
 
   test("Ctrl-C ends it with 130", async () => {
-    const session = new Session(process.execPath, [cli, "run", story, "--raw", "--max-tokens", "1900"]);
+    const session = new Session(process.execPath, [cli, "run", story, "--raw", "--ignore-eos", "--max-tokens", "2000"]);
     await session.waitFor(/\w/);
     session.process.kill("SIGINT");
     expect(await session.end()).toMatchObject({ code: 130, signal: null, stderr: "" });

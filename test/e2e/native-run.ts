@@ -3,6 +3,7 @@ import { compileModel } from "../../lib/compile/compile.ts";
 import { openModelSource } from "../../lib/compile/model-source.ts";
 import { SingleRun } from "../../lib/engine/single-run.ts";
 import { native } from "../../lib/native/binding.ts";
+import { deviceKind, openTestDevice } from "../device.ts";
 
 export interface RunOptions {
   numerics?: "f32" | "fast";
@@ -20,7 +21,7 @@ export const NativeRun = {
     const { numerics = "f32", cacheDtype = "f32", maxStepTokens = 256, checked = true } = options;
     const { checkpoint } = openModelSource(path);
     const binding = native();
-    const device = new binding.Device("cpu", 0, 2, "");
+    const device = openTestDevice(binding);
     const compiled = compileModel(checkpoint, {
       kernels: device.kernels(),
       numerics,
@@ -29,11 +30,11 @@ export const NativeRun = {
       maxSequences: 1,
       maxLogitRows: maxStepTokens,
       contextLength,
-      tokensPerBlock: 32,
+      tokensPerBlock: deviceKind === "cuda" ? 64 : 32,
       architectures: [],
       panelBytes: (layout, columns) => device.panelBytes(layout, columns),
       panelRows: device.layouts()[0]!.panelRows,
     });
-    return SingleRun.open(binding, checkpoint, compiled, contextLength, { threads: 2, checked });
+    return SingleRun.open(binding, device, checkpoint, compiled, contextLength, { checked });
   },
 };

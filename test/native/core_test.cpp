@@ -57,11 +57,14 @@ struct Count {
 
 void run_counted(ix::ThreadPool::Lease& lease, int chunks, int threads) {
   Count count(chunks, threads);
-  lease.run(chunks, [](void* ctx, int chunk, int thread) {
-    auto& c = *static_cast<Count*>(ctx);
-    c.ran[size_t(chunk)]++;
-    if (thread < 0 || thread >= c.threads) c.strangers++;
-  }, &count);
+  lease.run(
+      chunks,
+      [](void* ctx, int chunk, int thread) {
+        auto& c = *static_cast<Count*>(ctx);
+        c.ran[size_t(chunk)]++;
+        if (thread < 0 || thread >= c.threads) c.strangers++;
+      },
+      &count);
   for (int i = 0; i < chunks; i++) check(count.ran[size_t(i)] == 1, "every chunk runs once", i);
   check(count.strangers == 0, "thread numbers stay below the lease's", threads);
 }
@@ -114,7 +117,8 @@ void test_files(const std::string& folder) {
   file.read(text, 10, 0);
   check(code_of([&] { file.read(text, 9, 2); }) == "IX_FILE_CHANGED", "beyond the end");
   check(!code_of([&] { file.read(text, ~uint64_t(0) - 4, 2); }).empty(), "an offset that is no offset");
-  check(truncate(path.c_str(), 4) == 0 && code_of([&] { file.read(text, 2, 5); }) == "IX_FILE_CHANGED", "a file truncated while it is open");
+  check(truncate(path.c_str(), 4) == 0 && code_of([&] { file.read(text, 2, 5); }) == "IX_FILE_CHANGED",
+        "a file truncated while it is open");
   // replaced: the open one stays what it was
   std::ofstream(folder + "/other") << "abcd";
   check(std::rename((folder + "/other").c_str(), path.c_str()) == 0, "rename");
@@ -125,20 +129,24 @@ void test_files(const std::string& folder) {
 }
 
 void test_memory() {
-  for (const size_t bytes : {size_t(1), size_t(64), size_t(4095), size_t(4096), size_t(1) << 20, (size_t(2) << 20) - 1, size_t(2) << 20, (size_t(2) << 20) + 1, size_t(5'000'001)}) {
+  for (const size_t bytes : {size_t(1), size_t(64), size_t(4095), size_t(4096), size_t(1) << 20, (size_t(2) << 20) - 1,
+                             size_t(2) << 20, (size_t(2) << 20) + 1, size_t(5'000'001)}) {
     auto* p = static_cast<unsigned char*>(ix::platform::alloc_pages(bytes));
     check(p != nullptr, "memory", long(bytes));
     if (!p) continue;
-    check(reinterpret_cast<uintptr_t>(p) % (bytes < size_t(2) << 20 ? 4096 : size_t(2) << 20) == 0, "alignment of memory", long(bytes));
+    check(reinterpret_cast<uintptr_t>(p) % (bytes < size_t(2) << 20 ? 4096 : size_t(2) << 20) == 0,
+          "alignment of memory", long(bytes));
     bool zero = true;
     for (size_t i = 0; i < bytes; i++) zero = zero && p[i] == 0;
     check(zero, "memory begins as zeros", long(bytes));
     p[0] = p[bytes - 1] = 1;
     ix::platform::free_pages(p, bytes);
   }
-  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 2 + 1, size_t(1) << 60}) check(!ix::platform::alloc_pages(bytes), "absurd sizes", long(bytes));
+  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 2 + 1, size_t(1) << 60})
+    check(!ix::platform::alloc_pages(bytes), "absurd sizes", long(bytes));
   check(ix::platform::usable_cores() >= 1 && ix::platform::usable_cores() <= 4096, "cores");
-  check(ix::platform::total_memory() > 1 << 20 && ix::platform::free_memory() <= ix::platform::total_memory(), "memory of the machine");
+  check(ix::platform::total_memory() > 1 << 20 && ix::platform::free_memory() <= ix::platform::total_memory(),
+        "memory of the machine");
 }
 
 // ---- dtypes ---------------------------------------------------------------------------
@@ -148,19 +156,23 @@ void test_dtypes() {
   check(f16 && bf16 && !ix::find_dtype("f64") && !ix::find_dtype(""), "names of dtypes");
   for (uint32_t bits = 0; bits < 65536; bits++) {
     const int exponent = int(bits >> 10 & 31), mantissa = int(bits & 1023);
-    double wanted = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+    double wanted = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                    : exponent     ? std::ldexp(1024 + mantissa, exponent - 25)
+                                   : std::ldexp(mantissa, -24);
     if (bits & 0x8000) wanted = -wanted;
     const uint16_t half = uint16_t(bits);
     float value;
     ix::row_to_f32(*f16, &half, 1, &value);
-    const bool same = std::isnan(wanted) ? std::isnan(value) : value == wanted && std::signbit(value) == std::signbit(wanted);
+    const bool same =
+        std::isnan(wanted) ? std::isnan(value) : value == wanted && std::signbit(value) == std::signbit(wanted);
     check(same, "f16 to f32", long(bits));
     ix::row_to_f32(*bf16, &half, 1, &value);
     check(std::bit_cast<uint32_t>(value) == bits << 16, "bf16 to f32", long(bits));
   }
   char block[34] = {};
   float out[32];
-  check(code_of([&] { ix::row_to_f32(*ix::find_dtype("q8_0"), block, 32, out); }) == "IX_UNSUPPORTED_FORMAT", "block formats have no conversion");
+  check(code_of([&] { ix::row_to_f32(*ix::find_dtype("q8_0"), block, 32, out); }) == "IX_UNSUPPORTED_FORMAT",
+        "block formats have no conversion");
 }
 
 // ---- plans -----------------------------------------------------------------------------
@@ -177,13 +189,18 @@ struct PlanFile {
     const auto* p = reinterpret_cast<const uint8_t*>(&value);
     out.insert(out.end(), p, p + sizeof value);
   }
-  void u32(int s, std::initializer_list<uint32_t> values) { for (uint32_t v : values) put(sections[s], v); }
-  void u64(int s, std::initializer_list<uint64_t> values) { for (uint64_t v : values) put(sections[s], v); }
+  void u32(int s, std::initializer_list<uint32_t> values) {
+    for (uint32_t v : values) put(sections[s], v);
+  }
+  void u64(int s, std::initializer_list<uint64_t> values) {
+    for (uint64_t v : values) put(sections[s], v);
+  }
   void str(int s, const std::string& text) {
     u32(s, {uint32_t(sections[0].size()), uint32_t(text.size())});
     sections[0].insert(sections[0].end(), text.begin(), text.end());
   }
-  void operand(uint32_t space, uint32_t index, uint32_t type, std::vector<int32_t> dims, uint64_t offset, uint64_t stride) {
+  void operand(uint32_t space, uint32_t index, uint32_t type, std::vector<int32_t> dims, uint64_t offset,
+               uint64_t stride) {
     u32(12, {space, index, type, uint32_t(dims.size())});
     dims.resize(4);
     for (int32_t d : dims) put(sections[12], d);
@@ -225,7 +242,8 @@ PlanFile small_plan() {
   PlanFile p;
   p.arena_bytes = 2 * 4 * 32 * 4;
   p.input_bytes = 64;
-  for (const char* signature : {"embed(ids: i32[T], w: p32_f32[V,D]) -> f32[T,D]", "scale(x: f32[T,D], factor: f32) -> f32[T,D]"}) {
+  for (const char* signature :
+       {"embed(ids: i32[T], w: p32_f32[V,D]) -> f32[T,D]", "scale(x: f32[T,D], factor: f32) -> f32[T,D]"}) {
     p.str(1, signature);
     p.str(1, signature[0] == 'e' ? "numerics=f32" : "");
     p.str(1, "");
@@ -287,7 +305,9 @@ void test_plans() {
     change(p);
     refused(p.bytes(), what);
   };
-  const auto set = [](PlanFile& p, int section, size_t at, uint32_t value) { std::memcpy(p.sections[section].data() + at, &value, 4); };
+  const auto set = [](PlanFile& p, int section, size_t at, uint32_t value) {
+    std::memcpy(p.sections[section].data() + at, &value, 4);
+  };
   damaged("read before it is written", [&](PlanFile& p) { set(p, 12, 3 * 48 + 32, 512); });
   damaged("a result over an operand", [&](PlanFile& p) { set(p, 12, 4 * 48 + 32, 128); });
   damaged("outside of the arena", [&](PlanFile& p) { p.arena_bytes -= 32 * 4; });
@@ -299,8 +319,10 @@ void test_plans() {
   damaged("an output of the other program", [&](PlanFile& p) { set(p, 8, 8, 1); });
   damaged("no scalar", [&](PlanFile& p) { set(p, 11, 32 + 16, 0); });
   for (int s = 0; s < 14; s++)
-    if (!small_plan().sections[s].empty() && s != 0) damaged("a section without records", [&](PlanFile& p) { p.sections[s].clear(); });
-  for (const char* text : {"", "f", "f()", "(", ") -> (", "f(a) -> b", "f(: f32) -> f32", "f(a: ) -> ", "f(a: f32[T) -> f32[T]", ",", "f(a: [,) -> ]"})
+    if (!small_plan().sections[s].empty() && s != 0)
+      damaged("a section without records", [&](PlanFile& p) { p.sections[s].clear(); });
+  for (const char* text : {"", "f", "f()", "(", ") -> (", "f(a) -> b", "f(: f32) -> f32", "f(a: ) -> ",
+                           "f(a: f32[T) -> f32[T]", ",", "f(a: [,) -> ]"})
     code_of([&] { ix::parse_signature(text); });  // some outcome, no crash
 }
 
@@ -312,16 +334,21 @@ void test_executor() {
   ix::LoadProgress progress;
   const auto weights = std::make_shared<const ix::WeightSet>(device, *plan, ix::Checkpoint{}, progress);
   check(progress.loaded == progress.total && weights->bytes() == progress.total, "progress of a load");
-  check(code_of([&] { ix::Executor(device, plan, weights, {{1}, false}); }) == "IX_INVALID_ARGUMENT", "blocks for groups that are not there");
+  check(code_of([&] { ix::Executor(device, plan, weights, {{1}, false}); }) == "IX_INVALID_ARGUMENT",
+        "blocks for groups that are not there");
   ix::Executor executor(device, plan, weights, {{}, true});
 
   std::vector<uint8_t> inputs(plan->input_bytes);
   const auto submit = [&](uint32_t tokens, std::vector<int32_t> commands) {
     return executor.submit({{tokens, 0, 0}, inputs.data(), commands.data(), commands.size(), 1});
   };
-  const std::vector<std::vector<int32_t>> bad = {{0}, {7}, {-1}, {1}, {1, 0, 0, 0, 0}, {2, 0, 0, 0}, {3, 0}, {4, 0, 1, 1}, {4, 0, 1 << 30}, {5, 0, -1}, {6, 0, 1, 2}};
-  for (size_t i = 0; i < bad.size(); i++) check(code_of([&] { submit(1, bad[i]); }) == "IX_INVALID_ARGUMENT", "a command that is not sound", long(i));
-  for (const uint32_t tokens : {5u, ~0u}) check(code_of([&] { submit(tokens, {}); }) == "IX_INVALID_ARGUMENT", "too many tokens", long(tokens));
+  const std::vector<std::vector<int32_t>> bad = {
+      {0},        {7},         {-1}, {1}, {1, 0, 0, 0, 0}, {2, 0, 0, 0}, {3, 0}, {4, 0, 1, 1}, {4, 0, 1 << 30},
+      {5, 0, -1}, {6, 0, 1, 2}};
+  for (size_t i = 0; i < bad.size(); i++)
+    check(code_of([&] { submit(1, bad[i]); }) == "IX_INVALID_ARGUMENT", "a command that is not sound", long(i));
+  for (const uint32_t tokens : {5u, ~0u})
+    check(code_of([&] { submit(tokens, {}); }) == "IX_INVALID_ARGUMENT", "too many tokens", long(tokens));
   check(code_of([&] { executor.wait(1); }) == "IX_INVALID_ARGUMENT", "nothing to wait for");
   for (int i = 0; i < 50; i++) {
     const uint32_t tokens = uint32_t(i % 5);
@@ -339,7 +366,8 @@ void test_executor() {
   PlanFile large = small_plan();
   large.arena_bytes = uint64_t(1) << 46;
   const auto absurd = std::make_shared<const ix::Plan>(large.bytes());
-  check(code_of([&] { ix::Executor(device, absurd, weights, {{}, false}); }) == "IX_OUT_OF_MEMORY", "an arena larger than the machine");
+  check(code_of([&] { ix::Executor(device, absurd, weights, {{}, false}); }) == "IX_OUT_OF_MEMORY",
+        "an arena larger than the machine");
 }
 
 }  // namespace

@@ -24,10 +24,9 @@ void launch_gated_act(ix_stream* stream, const ix_kernel_call* call) {
       const int r = unit / groups, group = unit % groups;
       const float* gate = row(x, r) + 2 * width * group + first;
       float* out = row(y, r) + width * group + first;
-      for_lanes(
-          count, [&](int i, int n) __attribute__((always_inline)) {
-            store_part(out + i, f(load_part(gate + i, n)) * load_part(gate + width + i, n), n);
-          });
+      for_lanes(count, [&](int i, int n) __attribute__((always_inline)) {
+        store_part(out + i, f(load_part(gate + i, n)) * load_part(gate + width + i, n), n);
+      });
     });
   });
 }

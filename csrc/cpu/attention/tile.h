@@ -161,10 +161,9 @@ IX_INLINE void merge(TileState& total, const TileState& part, int rows, int widt
     total.sum[t] = total.sum[t] * keep + part.sum[t] * add;
     float* out = total.out[t];
     const float* more = part.out[t];
-    for_lanes(
-        width, [&](int i, int n) __attribute__((always_inline)) {
-          store_part(out + i, load_part(out + i, n) * splat(keep) + load_part(more + i, n) * splat(add), n);
-        });
+    for_lanes(width, [&](int i, int n) __attribute__((always_inline)) {
+      store_part(out + i, load_part(out + i, n) * splat(keep) + load_part(more + i, n) * splat(add), n);
+    });
   }
 }
 
@@ -177,9 +176,9 @@ IX_INLINE void finish_row(const TileState& total, int t, const float* sink, floa
     sum = sum * factor + expf(*sink - top);
   }
   const Vf inverse = splat(sum > 0 || sum != sum ? factor / sum : 0.0f);
-  for_lanes(
-      width, [&](int i, int n)
-                 __attribute__((always_inline)) { store_part(y + i, load_part(total.out[t] + i, n) * inverse, n); });
+  for_lanes(width, [&](int i, int n) __attribute__((always_inline)) {
+    store_part(y + i, load_part(total.out[t] + i, n) * inverse, n);
+  });
 }
 
 }  // namespace

@@ -14,15 +14,13 @@ inline void binary(ix_stream* stream, const ix_kernel_call* call, F&& f) {
     float* py = row(y, r) + first;
     if (one_col) {
       const Vf vb = splat(*pb);
-      for_lanes(
-          count, [&](int i, int n)
-                     __attribute__((always_inline)) { store_part(py + i, f(load_part(pa + i, n), vb), n); });
+      for_lanes(count, [&](int i, int n)
+                           __attribute__((always_inline)) { store_part(py + i, f(load_part(pa + i, n), vb), n); });
     } else {
       pb += first;
-      for_lanes(
-          count, [&](int i, int n) __attribute__((always_inline)) {
-            store_part(py + i, f(load_part(pa + i, n), load_part(pb + i, n)), n);
-          });
+      for_lanes(count, [&](int i, int n) __attribute__((always_inline)) {
+        store_part(py + i, f(load_part(pa + i, n), load_part(pb + i, n)), n);
+      });
     }
   });
 }

@@ -42,17 +42,16 @@ IX_INLINE Vu to_bf16(Vf x) {
 // y needs room for n rounded up to whole vectors
 IX_INLINE void to_bf16_row(const float* x, void* y, int n) {
   char* out = static_cast<char*>(y);
-  for_lanes(
-      n, [&](int i, int count) __attribute__((always_inline)) {
-        const Vf v = load_part(x + i, count);
+  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
+    const Vf v = load_part(x + i, count);
 #if defined(__AVX512BF16__)
-        const __m256bh half = _mm512_cvtneps_pbh((__m512)v);
+    const __m256bh half = _mm512_cvtneps_pbh((__m512)v);
 #else
     typedef uint16_t Half __attribute__((vector_size(kLanes * 2)));
     const Half half = __builtin_convertvector(to_bf16(v), Half);
 #endif
-        memcpy(out + 2 * i, &half, sizeof half);
-      });
+    memcpy(out + 2 * i, &half, sizeof half);
+  });
 }
 
 }  // namespace

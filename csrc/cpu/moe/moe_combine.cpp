@@ -9,12 +9,11 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
   for_rows(stream, y.dims[0], x.dims[1], [&](int t) {
     const float *px = row(x, t), *w = row(weights, t);
     float* py = row(y, t);
-    for_lanes(
-        width, [&](int i, int n) __attribute__((always_inline)) {
-          Vf sum{};
-          for (int j = 0; j < slots; j++) sum = fma(load_part(px + int64_t(j) * width + i, n), splat(w[j]), sum);
-          store_part(py + i, sum, n);
-        });
+    for_lanes(width, [&](int i, int n) __attribute__((always_inline)) {
+      Vf sum{};
+      for (int j = 0; j < slots; j++) sum = fma(load_part(px + int64_t(j) * width + i, n), splat(w[j]), sum);
+      store_part(py + i, sum, n);
+    });
   });
 }
 }  // namespace

@@ -23,10 +23,9 @@ void launch_add(ix_stream* stream, const ix_kernel_call* call) {
   for_rows(stream, a.dims[0], width, [&](int r) {
     const float *pa = row(a, r), *pb = row(b, r);
     float* ps = row(sum, r);
-    for_lanes(
-        width, [&](int i, int n) __attribute__((always_inline)) {
-          store_part(ps + i, load_part(pa + i, n) + load_part(pb + i, n), n);
-        });
+    for_lanes(width, [&](int i, int n) __attribute__((always_inline)) {
+      store_part(ps + i, load_part(pa + i, n) + load_part(pb + i, n), n);
+    });
     rms_norm_row(ps, row(y, r), width, floats(w), eps);
   });
 }

@@ -35,14 +35,12 @@ void launch_softmax(ix_stream* stream, const ix_kernel_call* call) {
     float* py = row(y, r);
     const float top = row_max(px, cols);
     const Vf shift = splat(top == -kInf ? 0.0f : top);
-    for_lanes(
-        cols, [&](int i, int n) __attribute__((always_inline)) {
-          store_part(py + i, ix::cpu::exp(load_part(px + i, n) - shift), n);
-        });
+    for_lanes(cols, [&](int i, int n) __attribute__((always_inline)) {
+      store_part(py + i, ix::cpu::exp(load_part(px + i, n) - shift), n);
+    });
     const Vf total = splat(row_sum(py, cols));
-    for_lanes(
-        cols, [&](int i, int n)
-                  __attribute__((always_inline)) { store_part(py + i, load_part(py + i, n) / total, n); });
+    for_lanes(cols, [&](int i, int n)
+                        __attribute__((always_inline)) { store_part(py + i, load_part(py + i, n) / total, n); });
   });
 }
 }  // namespace

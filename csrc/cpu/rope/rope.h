@@ -15,13 +15,12 @@ IX_INLINE void rope_head(const float* x, float* y, int width, const float* table
       y[2 * i + 1] = b * cos[i] + a * sin[i];
     }
   } else {
-    for_lanes(
-        half, [&](int i, int n) __attribute__((always_inline)) {
-          const Vf a = load_part(x + i, n), b = load_part(x + half + i, n);
-          const Vf c = load_part(cos + i, n), s = load_part(sin + i, n);
-          store_part(y + i, a * c - b * s, n);
-          store_part(y + half + i, b * c + a * s, n);
-        });
+    for_lanes(half, [&](int i, int n) __attribute__((always_inline)) {
+      const Vf a = load_part(x + i, n), b = load_part(x + half + i, n);
+      const Vf c = load_part(cos + i, n), s = load_part(sin + i, n);
+      store_part(y + i, a * c - b * s, n);
+      store_part(y + half + i, b * c + a * s, n);
+    });
   }
   if (y != x && width > 2 * half) memcpy(y + 2 * half, x + 2 * half, size_t(width - 2 * half) * sizeof(float));
 }

@@ -33,27 +33,25 @@ struct SelectScratch {
 // sum of exp(x - top), NaN counted as -infinity
 IX_INLINE float sum_exp(const float* x, int n, float top) {
   Vf sum{};
-  for_lanes(
-      n, [&](int i, int count) __attribute__((always_inline)) {
-        const Vf v = load_part(x + i, count);
-        const Vf e = exp(v - splat(top));
-        sum = sum + ((v == v) & (iota() < splat_i(count)) ? e : Vf{});
-      });
+  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
+    const Vf v = load_part(x + i, count);
+    const Vf e = exp(v - splat(top));
+    sum = sum + ((v == v) & (iota() < splat_i(count)) ? e : Vf{});
+  });
   return sum_lanes(sum);
 }
 
 IX_INLINE Masses masses_of(const float* z, int n, float top) {
   Vf all{}, above[kLevels] = {};
-  for_lanes(
-      n, [&](int i, int count) __attribute__((always_inline)) {
-        const Vf x = count == kLanes           ? load(z + i) - splat(top)
-                     : iota() < splat_i(count) ? load_first(z + i, count) - splat(top)
-                                               : splat(-kInf);
-        const Vf e = exp(x);
-        all = all + e;
-        for (int level = 0; level < kLevels; level++)
-          above[level] = above[level] + (x >= splat(-kLevelStep * float(level + 1)) ? e : Vf{});
-      });
+  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
+    const Vf x = count == kLanes           ? load(z + i) - splat(top)
+                 : iota() < splat_i(count) ? load_first(z + i, count) - splat(top)
+                                           : splat(-kInf);
+    const Vf e = exp(x);
+    all = all + e;
+    for (int level = 0; level < kLevels; level++)
+      above[level] = above[level] + (x >= splat(-kLevelStep * float(level + 1)) ? e : Vf{});
+  });
   Masses m{sum_lanes(all), {}};
   for (int level = 0; level < kLevels; level++) m.above[level] = sum_lanes(above[level]);
   return m;

@@ -26,13 +26,12 @@ Best best_lane(Vf value, Vi token) {
 Best greedy(const float* x, int n, int first) {
   Vf top = splat(-kInf);
   Vi token = splat_i(INT32_MAX);
-  for_lanes(
-      n, [&](int i, int count) __attribute__((always_inline)) {
-        const Vf v = load_part(x + i, count);
-        const Vi larger = (v > top) & (iota() < splat_i(count));
-        top = larger ? v : top;
-        token = larger ? iota() + splat_i(first + i) : token;
-      });
+  for_lanes(n, [&](int i, int count) __attribute__((always_inline)) {
+    const Vf v = load_part(x + i, count);
+    const Vi larger = (v > top) & (iota() < splat_i(count));
+    top = larger ? v : top;
+    token = larger ? iota() + splat_i(first + i) : token;
+  });
   return best_lane(top, token);
 }
 
@@ -181,11 +180,10 @@ struct Row {
       x = z;
     }
     if (filtered()) {
-      for_lanes(
-          count, [&](int i, int n) __attribute__((always_inline)) {
-            const Vf v = load_part(x + i, n) / splat(temperature);
-            store_part(z + i, v == v ? v : splat(-kInf), n);
-          });
+      for_lanes(count, [&](int i, int n) __attribute__((always_inline)) {
+        const Vf v = load_part(x + i, n) / splat(temperature);
+        store_part(z + i, v == v ? v : splat(-kInf), n);
+      });
       float* tops = scratch.select.tops + first / kBlock;
       block_tops(z, count, tops);
       for (int b = 0; b < num_blocks(count); b++) result.top = max(tops[b], result.top);

@@ -84,11 +84,10 @@ IX_INLINE int num_blocks(int columns) { return (columns + kBlock - 1) / kBlock; 
 IX_INLINE void block_tops(const float* x, int columns, float* tops) {
   for (int b = 0; b < num_blocks(columns); b++) {
     Vf top = splat(-kInf);
-    for_lanes(
-        min(kBlock, columns - b * kBlock), [&](int i, int n) __attribute__((always_inline)) {
-          const Vf v = load_part(x + b * kBlock + i, n);
-          top = max(n == kLanes ? v : iota() < splat_i(n) ? v : splat(-kInf), top);
-        });
+    for_lanes(min(kBlock, columns - b * kBlock), [&](int i, int n) __attribute__((always_inline)) {
+      const Vf v = load_part(x + b * kBlock + i, n);
+      top = max(n == kLanes ? v : iota() < splat_i(n) ? v : splat(-kInf), top);
+    });
     tops[b] = max_lanes(top);
   }
 }

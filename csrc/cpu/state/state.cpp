@@ -1,4 +1,5 @@
-// What the executor keeps per row between steps, see csrc/core/row_state.h: block tables, histories, the last token drawn.
+// What the executor keeps per row between steps, see csrc/core/row_state.h: block tables, histories, the last token
+// drawn.
 #include "cpu/elementwise/rows.h"
 
 namespace {
@@ -22,8 +23,10 @@ void count_history(ix_stream*, const ix_kernel_call* call) {
   for (int e = 0; e < edits.dims[0]; e++) {
     const int32_t* edit = row_i(edits, e);
     uint32_t& count = reinterpret_cast<uint32_t*>(row_i(history, edit[0]))[edit[1]];
-    if (edit[2] > 0) count++;
-    else count |= 0x80000000u;
+    if (edit[2] > 0)
+      count++;
+    else
+      count |= 0x80000000u;
   }
 }
 

@@ -1,0 +1,32 @@
+// Makes carry/gpu/: the kernel and golden tests in one file for plain node, and node itself, small enough to take to a machine
+// that has a GPU but neither. Beside them goes build/Release with the addon and the CUDA library.
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { rolldown } from "rolldown";
+
+const root = join(import.meta.dirname, "../..");
+const out = join(root, "carry/gpu");
+mkdirSync(out, { recursive: true });
+const entry = join(out, "entry.mjs");
+writeFileSync(entry, 'import "../../test/ops/kernels.test.ts";\nimport "../../test/e2e/golden.test.ts";\n');
+const bundle = await rolldown({
+  input: entry,
+  platform: "node",
+  resolve: { alias: { vitest: join(import.meta.dirname, "test-runner.ts") } },
+  transform: { define: { "import.meta.dirname": "globalThis.testFolder" } },
+});
+const banner = [
+  'import { createRequire } from "node:module";',
+  'import { resolve } from "node:path";',
+  "const require = createRequire(import.meta.url);",
+  'globalThis.testFolder = resolve("test/e2e");',
+].join("\n");
+await bundle.write({ file: join(out, "tests.mjs"), format: "esm", banner });
+rmSync(entry);
+if (!process.argv.includes("--no-node")) {
+  const node = join(out, "node");
+  copyFileSync(process.execPath, node);
+  execFileSync("strip", [node]);
+  execFileSync("xz", ["-3", "-f", "-T0", node]);
+}
