@@ -17,10 +17,9 @@ const bundle = await rolldown({
   transform: { define: { "import.meta.dirname": "globalThis.testFolder" } },
 });
 const banner = [
-  'import { createRequire } from "node:module";',
-  'import { resolve } from "node:path";',
-  "const require = createRequire(import.meta.url);",
-  'globalThis.testFolder = resolve("test/e2e");',
+  'import * as nodeModule from "node:module";',
+  "const require = nodeModule.createRequire(import.meta.url);",
+  "globalThis.testFolder = `${process.cwd()}/test/e2e`;",
 ].join("\n");
 await bundle.write({ file: join(out, "tests.mjs"), format: "esm", banner });
 rmSync(entry);

@@ -153,10 +153,12 @@ test("200 requests at once on 16 blocks, sampled with seeds, are preempted and s
   await using model = await Model.load(demoPath, { scheduler: false });
   await using reference = new Scheduler(model, { thread: "main", cache: new KVCache({ prefixCache: false }) });
   const alone = solo(reference);
+  // Counts of generated tokens must survive preemption, and not reach the row's next request.
+  const sampled = { temperature: 1, frequencyPenalty: 2, repetitionPenalty: 1.2 };
   const mix = Array.from({ length: 200 }, (_, number): Wish => {
     const i = number % 50; // four of each: what one computed the others may find in the cache
     const prompt = Array.from({ length: 1 + ((i * 37) % 90) }, (_, k) => (k * 131 + i * 17) % 4096);
-    const options = { maxTokens: 64, ignoreEos: true, ...(i % 2 ? { temperature: 1, seed: i } : {}) };
+    const options = { maxTokens: 64, ignoreEos: true, ...(i % 2 ? sampled : {}), seed: i };
     return { prompt, options, delay: 0, abortAfter: undefined, forkAfter: undefined, pinned: false };
   });
   const stats = await runMix(model, mix, { thread: "worker", cache: new KVCache({ blocks: 16 }) }, alone);
