@@ -19,7 +19,7 @@ const bundle = await rolldown({
 const banner = [
   'import * as nodeModule from "node:module";',
   "const require = nodeModule.createRequire(import.meta.url);",
-  "globalThis.testFolder = `${process.cwd()}/test/e2e`;",
+  'globalThis.testFolder = process.cwd() + "/test/e2e";',
 ].join("\n");
 await bundle.write({ file: join(out, "tests.mjs"), format: "esm", banner });
 rmSync(entry);

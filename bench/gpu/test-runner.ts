@@ -17,13 +17,17 @@ const tests: Test[] = [];
 const root: Hooks = { before: [], after: [] };
 let [path, hooks]: [string[], Hooks[]] = [[], [root]];
 
-const named = (title: string, values: readonly unknown[]) => values.reduce<string>((t, v) => t.replace("%s", String(v)), title);
+const named = (title: string, values: readonly unknown[]) =>
+  values.reduce<string>((t, v) => t.replace("%s", String(v)), title);
 function add(title: string, body: Body): void {
   tests.push({ name: [...path, title].join(" > "), body, hooks });
 }
 function group(title: string, body: Body): void {
   const outer = [path, hooks] as const;
-  [path, hooks] = [[...path, title], [...hooks, { before: [], after: [] }]];
+  [path, hooks] = [
+    [...path, title],
+    [...hooks, { before: [], after: [] }],
+  ];
   body();
   [path, hooks] = [...outer];
 }
@@ -82,6 +86,8 @@ setImmediate(async () => {
     }
   }
   for (const h of started) for (const after of h.after) await after();
-  console.log(`${chosen.length - failed} of ${chosen.length} tests passed (device ${process.env.INFERX_TEST_DEVICE ?? "cpu"})`);
+  console.log(
+    `${chosen.length - failed} of ${chosen.length} tests passed (device ${process.env.INFERX_TEST_DEVICE ?? "cpu"})`,
+  );
   process.exitCode = failed > 0 ? 1 : 0;
 });

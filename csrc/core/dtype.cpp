@@ -1,9 +1,6 @@
 #include "core/dtype.h"
 
 #include <bit>
-#include <cstring>
-
-#include "core/error.h"
 
 namespace ix {
 
@@ -24,19 +21,6 @@ float f16_to_f32(uint16_t half) {
   if (exponent) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
   const float value = float(mantissa) * 0x1p-24f;  // subnormal
   return sign ? -value : value;
-}
-
-void row_to_f32(const Dtype& dtype, const void* row, uint64_t count, float* out) {
-  const auto* half = static_cast<const uint16_t*>(row);
-  if (dtype.name == "f32") {
-    std::memcpy(out, row, count * 4);
-  } else if (dtype.name == "f16") {
-    for (uint64_t i = 0; i < count; i++) out[i] = f16_to_f32(half[i]);
-  } else if (dtype.name == "bf16") {
-    for (uint64_t i = 0; i < count; i++) out[i] = std::bit_cast<float>(uint32_t(half[i]) << 16);
-  } else {
-    fail("IX_UNSUPPORTED_FORMAT", "%.*s cannot be converted to f32 while loading", int(dtype.name.size()), dtype.name.data());
-  }
 }
 
 }  // namespace ix

@@ -14,7 +14,7 @@ struct Dtype {
 // nullptr if there is none of that name.
 const Dtype* find_dtype(std::string_view name);
 
-// One row of `count` elements of f32, f16 or bf16 as f32. Throws IX_UNSUPPORTED_FORMAT for other types.
+// `count` elements as f32, whole blocks of the block formats.
 void row_to_f32(const Dtype& dtype, const void* row, uint64_t count, float* out);
 
 float f16_to_f32(uint16_t half);

@@ -222,10 +222,12 @@ export interface ModelPlan {
   freeBytes: number;
   fits: boolean;
   bytesPerToken: number;
+  /** Per cache group. */
   blocks: number;
   blockTokens: number;
 }
 
+/** Over all cache groups: a model with window layers has a group for each window, each with the plan's number of blocks. */
 export interface CacheUsage {
   blocks: number;
   usedBlocks: number;

@@ -53,8 +53,14 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
   const cacheType = checkChoice("cacheType", options.cacheType ?? "kv_f32", ["kv_f32", "kv_bf16"]);
   for (const [name, value] of Object.entries(limits)) checkInt(`limits.${name}`, value, 1, 2 ** 24);
   checkInt("topLogprobs", topLogprobs, 1, 1024);
-  if (cacheType === "kv_bf16" && (![32, 64].includes(limits.blockTokens) || graph.groups.some(({ headDim }) => headDim % 2 !== 0))) {
-    throw new InferxError("IX_INVALID_ARGUMENT", "cacheType kv_bf16 needs blocks of 32 or 64 tokens and even head widths");
+  if (
+    cacheType === "kv_bf16" &&
+    (![32, 64].includes(limits.blockTokens) || graph.groups.some(({ headDim }) => headDim % 2 !== 0))
+  ) {
+    throw new InferxError(
+      "IX_INVALID_ARGUMENT",
+      "cacheType kv_bf16 needs blocks of 32 or 64 tokens and even head widths",
+    );
   }
   for (const { headDim } of graph.groups) {
     if (headDim % 2 !== 0 || headDim > maxHeadDim) {

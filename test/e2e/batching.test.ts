@@ -142,11 +142,16 @@ describe.each(["demo", "llama", "qwen3_moe", "gemma3_text", "mistral"])("%s", (n
 
   test("a random mix with room for all", () => property(() => ({ thread: "main" })));
   test("a random mix without prefix cache, small steps", () =>
-    property(() => ({ thread: "main", maxStepTokens: 48, cache: new KVCache({ prefixCache: false }) })));
+    property(() => ({
+      thread: "main",
+      policy: "fair",
+      maxStepTokens: 48,
+      cache: new KVCache({ prefixCache: false }),
+    })));
   test("a random mix in 16 blocks by priority", () =>
     property(() => ({ thread: "main", policy: "priority", cache: new KVCache({ blocks: 16 }) })));
   test("a random mix in the worker thread", () =>
-    property(() => ({ thread: "worker", maxSequences: 7, cache: new KVCache({ blocks: 24 }) })));
+    property(() => ({ thread: "worker", policy: "deadline", maxSequences: 7, cache: new KVCache({ blocks: 24 }) })));
 });
 
 test("200 requests at once on 16 blocks, sampled with seeds, are preempted and still the same", async () => {

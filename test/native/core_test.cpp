@@ -169,10 +169,11 @@ void test_dtypes() {
     ix::row_to_f32(*bf16, &half, 1, &value);
     check(std::bit_cast<uint32_t>(value) == bits << 16, "bf16 to f32", long(bits));
   }
-  char block[34] = {};
+  uint8_t block[34] = {0x00, 0x38};  // scale 0.5
+  for (int i = 0; i < 32; i++) block[2 + i] = uint8_t(i - 16);
   float out[32];
-  check(code_of([&] { ix::row_to_f32(*ix::find_dtype("q8_0"), block, 32, out); }) == "IX_UNSUPPORTED_FORMAT",
-        "block formats have no conversion");
+  ix::row_to_f32(*ix::find_dtype("q8_0"), block, 32, out);
+  for (int i = 0; i < 32; i++) check(out[i] == 0.5f * float(i - 16), "q8_0 to f32", i);
 }
 
 // ---- plans -----------------------------------------------------------------------------
@@ -245,7 +246,7 @@ PlanFile small_plan() {
   for (const char* signature :
        {"embed(ids: i32[T], w: p32_f32[V,D]) -> f32[T,D]", "scale(x: f32[T,D], factor: f32) -> f32[T,D]"}) {
     p.str(1, signature);
-    p.str(1, signature[0] == 'e' ? "numerics=f32" : "");
+    p.str(1, "");
     p.str(1, "");
   }
   p.str(2, "w");
@@ -289,7 +290,7 @@ void test_plans() {
     for (uint8_t& b : bytes) b = uint8_t(random());
     refused(bytes, "random bytes", i);
     if (bytes.size() < 72) continue;
-    const uint32_t bounds[3] = {random() % 100, random() % 100, random() % 100};
+    const uint32_t bounds[3] = {uint32_t(random() % 100), uint32_t(random() % 100), uint32_t(random() % 100)};
     PlanFile::seal(bytes, bounds, random(), random());
     refused(bytes, "random bytes behind a sound header", i);
   }
@@ -319,7 +320,7 @@ void test_plans() {
   damaged("an output of the other program", [&](PlanFile& p) { set(p, 8, 8, 1); });
   damaged("no scalar", [&](PlanFile& p) { set(p, 11, 32 + 16, 0); });
   for (int s = 0; s < 14; s++)
-    if (!small_plan().sections[s].empty() && s != 0)
+    if (!small_plan().sections[s].empty() && s != 0 && s != 8)
       damaged("a section without records", [&](PlanFile& p) { p.sections[s].clear(); });
   for (const char* text : {"", "f", "f()", "(", ") -> (", "f(a) -> b", "f(: f32) -> f32", "f(a: ) -> ",
                            "f(a: f32[T) -> f32[T]", ",", "f(a: [,) -> ]"})

@@ -32,7 +32,13 @@ function addon() {
   }
 }
 const binding = addon();
-const layouts = new Set(binding ? openTestDevice(binding).layouts().map(({ name }) => name) : []);
+const layouts = new Set(
+  binding
+    ? openTestDevice(binding)
+        .layouts()
+        .map(({ name }) => name)
+    : [],
+);
 const formats = quantFormats.filter((format) => format.layouts.some((layout) => layouts.has(layout)));
 const title = binding ? "kernels equal the reference" : "kernels equal the reference (SKIPPED: the addon is not built)";
 
@@ -327,6 +333,14 @@ describe.skipIf(!binding)(`${title}: load programs`, () => {
     await compare(c, new Map(), {}, 2e-5);
   });
 
+  it.each(quantFormats.map(({ dtype }) => dtype))("%s joined with f32, as f32", async (dtype) => {
+    const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
+    const c = opCase("linear", dtype, (b) => {
+      return b.g.linear(b.rows(256), b.g.concatRows([randomWeight(b, stored, dtype, [5, 256]), floats(b, [3, 256])]));
+    });
+    await compare(c, stored, {}, 2e-5);
+  });
+
   it("bf16, transposed without leaving its format", async () => {
     const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
     const c = opCase("linear", "bf16", (b) =>
@@ -335,15 +349,18 @@ describe.skipIf(!binding)(`${title}: load programs`, () => {
     await compare(c, stored, {}, 2e-5);
   });
 
-  it.skipIf(!layouts.has("p32_q4_k"))("linears of one input merge in their format, missing biases are zeros", async () => {
-    const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
-    const c = opCase("linear", "merged", (b) => {
-      const x = b.g.scale(b.rows(256), 2);
-      const [q, k] = [randomWeight(b, stored, "q4_k", [40, 256]), randomWeight(b, stored, "q4_k", [24, 256])];
-      return [b.g.scale(b.g.linear(x, q), 3), b.g.scale(b.g.linear(x, k, b.weight(24)), 3)];
-    });
-    const { dumps } = lower(c.graph, { kernels: openTestDevice(binding!).kernels(), limits });
-    expect(dumps.get("fuse")!().match(/= linear\(/g)).toHaveLength(1);
-    await compare(c, stored, {}, 2e-5);
-  });
+  it.skipIf(!layouts.has("p32_q4_k"))(
+    "linears of one input merge in their format, missing biases are zeros",
+    async () => {
+      const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
+      const c = opCase("linear", "merged", (b) => {
+        const x = b.g.scale(b.rows(256), 2);
+        const [q, k] = [randomWeight(b, stored, "q4_k", [40, 256]), randomWeight(b, stored, "q4_k", [24, 256])];
+        return [b.g.scale(b.g.linear(x, q), 3), b.g.scale(b.g.linear(x, k, b.weight(24)), 3)];
+      });
+      const { dumps } = lower(c.graph, { kernels: openTestDevice(binding!).kernels(), limits });
+      expect(dumps.get("fuse")!().match(/= linear\(/g)).toHaveLength(1);
+      await compare(c, stored, {}, 2e-5);
+    },
+  );
 });

@@ -126,7 +126,14 @@ describe.skipIf(!reads)(`what the binary asks of a machine${why}`, () => {
 
   it("links to nothing that a plain system lacks", () => {
     const libraries = [...readelf("--dynamic").stdout.matchAll(/\(NEEDED\).*\[(.+)\]/g)].map((match) => match[1]!);
-    const plain = ["libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
+    const plain = [
+      "libc.so.6",
+      "libm.so.6",
+      "libpthread.so.0",
+      "libdl.so.2",
+      "ld-linux-x86-64.so.2",
+      "ld-linux-aarch64.so.1",
+    ];
     expect(libraries).toContain("libc.so.6");
     expect(libraries.filter((name) => !plain.includes(name))).toEqual([]);
   });

@@ -4,7 +4,7 @@
 
 namespace {
 using namespace ix::cuda;
-constexpr int kWarps = 4;
+constexpr int kSteps = 4;  // positions that a warp has under way
 
 struct Problem {
   Floats q, y;
@@ -16,7 +16,7 @@ struct Problem {
 };
 
 // kHeads query heads at most; a lane holds the columns lane, lane + 32, ...
-template <class T, int kHeads, int kColumns>
+template <class T, int kHeads, int kColumns, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem p, KvCache<T> cache) {
   extern __shared__ float shared[];  // [kWarps][kHeads][width] sums, then [kWarps][kHeads] tops and totals
   const int token = blockIdx.x, kv_head = blockIdx.y / p.parts, part = blockIdx.y % p.parts;
@@ -42,28 +42,44 @@ __global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem p, KvCac
       sums[h][i] = 0;
     }
   }
-  for (int position = first + warp; position <= last; position += kWarps) {
-    const T* k = cache.k(blocks[position / cache.tokens], kv_head) + int64_t(position % cache.tokens) * width;
-    const T* v = k + cache.half();
-    float key[kColumns], value[kColumns];
+  for (int start = first + warp * kSteps; start <= last; start += kWarps * kSteps) {
+    float key[kSteps][kColumns], value[kSteps][kColumns];
 #pragma unroll
-    for (int i = 0; i < kColumns; i++) {
-      const int d = lane + 32 * i;
-      key[i] = d < width ? get(k + d) : 0.0f;
-      value[i] = d < width ? get(v + d) : 0.0f;
+    for (int j = 0; j < kSteps; j++) {
+      const int position = min(start + j, last);
+      const T* k = cache.k(blocks[position / cache.tokens], kv_head) + int64_t(position % cache.tokens) * width;
+#pragma unroll
+      for (int i = 0; i < kColumns; i++) {
+        const int d = lane + 32 * i;
+        key[j][i] = d < width ? get(k + d) : 0.0f;
+        value[j][i] = d < width ? get(k + cache.half() + d) : 0.0f;
+      }
     }
 #pragma unroll
     for (int h = 0; h < kHeads; h++) {
-      float score = 0;
+      float score[kSteps], higher = top[h];
 #pragma unroll
-      for (int i = 0; i < kColumns; i++) score = fmaf(q[h][i], key[i], score);
-      score = warp_sum(score) * p.scale;
-      if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
-      const float higher = fmaxf(top[h], score), keep = expf(top[h] - higher), weight = expf(score - higher);
+      for (int j = 0; j < kSteps; j++) {
+        float product = 0;
+#pragma unroll
+        for (int i = 0; i < kColumns; i++) product = fmaf(q[h][i], key[j][i], product);
+        product = warp_sum(product) * p.scale;
+        if (p.softcap > 0) product = p.softcap * tanhf(product / p.softcap);
+        score[j] = start + j <= last ? product : -INFINITY;
+        higher = fmaxf(higher, score[j]);
+      }
+      const float keep = expf(top[h] - higher);
       top[h] = higher;
-      total[h] = total[h] * keep + weight;
+      total[h] *= keep;
 #pragma unroll
-      for (int i = 0; i < kColumns; i++) sums[h][i] = fmaf(weight, value[i], sums[h][i] * keep);
+      for (int i = 0; i < kColumns; i++) sums[h][i] *= keep;
+#pragma unroll
+      for (int j = 0; j < kSteps; j++) {
+        const float weight = expf(score[j] - higher);
+        total[h] += weight;
+#pragma unroll
+        for (int i = 0; i < kColumns; i++) sums[h][i] = fmaf(weight, value[j][i], sums[h][i]);
+      }
     }
   }
 
@@ -95,18 +111,20 @@ __global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem p, KvCac
   }
 }
 
-template <class T, int kHeads, int kColumns>
+// Where there are few tokens, many warps share one's context.
+template <class T, int kHeads, int kColumns, int kWarps>
 void run(ix_stream* stream, Problem p, const KvCache<T>& cache, int tokens) {
   p.parts = divide_up(p.group, kHeads);
   const size_t shared = size_t(kWarps) * kHeads * (cache.width + 2) * sizeof(float);
-  attention_kernel<T, kHeads, kColumns><<<dim3(tokens, cache.heads * p.parts), 32 * kWarps, shared, stream->handle>>>(p, cache);
+  attention_kernel<T, kHeads, kColumns, kWarps><<<dim3(tokens, cache.heads * p.parts), 32 * kWarps, shared, stream->handle>>>(p, cache);
 }
 
 template <class T, int kHeads>
 void with_width(ix_stream* stream, const Problem& p, const KvCache<T>& cache, int tokens) {
-  if (cache.width <= 64) return run<T, kHeads, 2>(stream, p, cache, tokens);
-  if (cache.width <= 128) return run<T, kHeads, 4>(stream, p, cache, tokens);
-  run<T, kHeads, 8>(stream, p, cache, tokens);
+  const bool few = tokens <= 32;
+  if (cache.width <= 64) return few ? run<T, kHeads, 2, 16>(stream, p, cache, tokens) : run<T, kHeads, 2, 4>(stream, p, cache, tokens);
+  if (cache.width <= 128) return few ? run<T, kHeads, 4, 16>(stream, p, cache, tokens) : run<T, kHeads, 4, 4>(stream, p, cache, tokens);
+  run<T, kHeads, 8, 4>(stream, p, cache, tokens);
 }
 
 template <class T>

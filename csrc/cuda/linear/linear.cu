@@ -7,36 +7,57 @@ using namespace ix::cuda;
 
 constexpr int kWarps = 4;
 
-// sums[t] += x[t] . w over a warp; w is padded with zeros, x is read as far as it goes
-template <int kTokens, class T>
-__device__ void dot_rows(float (&sums)[kTokens], const float* const (&x)[kTokens], const T* w, int k) {
+// sums[r][t] = x[t] . row r of w (rows `stride` apart) over a warp; w is padded with zeros, x is read as far as it goes. kWide: x begins at
+// multiples of 16 bytes.
+template <int kRows, int kTokens, bool kWide, class T>
+__device__ void dot_rows(float (&sums)[kRows][kTokens], const float* const (&x)[kTokens], const T* w, int64_t stride, int k) {
   constexpr int kVector = 16 / sizeof(T);
-  float weights[kVector];
   for (int i = threadIdx.x % 32 * kVector; i < k; i += 32 * kVector) {
-    load_vector(w + i, weights);
+    float weights[kRows][kVector], values[kVector];
 #pragma unroll
-    for (int t = 0; t < kTokens; t++)
+    for (int r = 0; r < kRows; r++) load_vector(w + r * stride + i, weights[r]);
+    const bool whole = kWide && i + kVector <= k;
 #pragma unroll
-      for (int j = 0; j < kVector; j++)
-        if (i + j < k) sums[t] = fmaf(x[t][i + j], weights[j], sums[t]);
+    for (int t = 0; t < kTokens; t++) {
+#pragma unroll
+      for (int j = 0; j < kVector; j += 4) {
+        if (whole) {
+          *reinterpret_cast<float4*>(values + j) = *reinterpret_cast<const float4*>(x[t] + i + j);
+        } else {
+#pragma unroll
+          for (int l = j; l < j + 4; l++) values[l] = i + l < k ? x[t][i + l] : 0.0f;
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kRows; r++)
+#pragma unroll
+        for (int j = 0; j < kVector; j++) sums[r][t] = fmaf(values[j], weights[r][j], sums[r][t]);
+    }
   }
 #pragma unroll
-  for (int t = 0; t < kTokens; t++) sums[t] = warp_sum(sums[t]);
+  for (int r = 0; r < kRows; r++)
+#pragma unroll
+    for (int t = 0; t < kTokens; t++) sums[r][t] = warp_sum(sums[r][t]);
 }
 
-template <int kTokens, class T>
+bool is_wide(const Product& p) { return reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_stride % 4 == 0 && p.k % 4 == 0; }
+
+// A warp streams kRows rows of weights; the last panel is whole, so that it may read behind the last row.
+template <int kRows, int kTokens, bool kWide, class T>
 __global__ void few_tokens_kernel(Product p, RowWeights<T> w) {
-  const int row = blockIdx.x * kWarps + threadIdx.x / 32, first = blockIdx.y * kTokens;
+  const int row = (blockIdx.x * kWarps + threadIdx.x / 32) * kRows, first = blockIdx.y * kTokens;
   if (row >= p.n) return;
   const float* x[kTokens];
-  float sums[kTokens] = {};
+  float sums[kRows][kTokens] = {};
 #pragma unroll
   for (int t = 0; t < kTokens; t++) x[t] = p.x + min(first + t, p.tokens - 1) * p.x_stride;
-  dot_rows(sums, x, w.row(row), p.k);
+  dot_rows<kRows, kTokens, kWide>(sums, x, w.row(row), w.stride, p.k);
   if (threadIdx.x % 32 != 0) return;
 #pragma unroll
   for (int t = 0; t < kTokens; t++)
-    if (first + t < p.tokens) p.y[(first + t) * p.y_stride + row] = sums[t] + (p.bias ? p.bias[row] : 0.0f);
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+      if (first + t < p.tokens && row + r < p.n) p.y[(first + t) * p.y_stride + row + r] = sums[r][t] + (p.bias ? p.bias[row + r] : 0.0f);
 }
 
 // 64 tokens x 64 rows a block, 4 x 4 a thread.
@@ -74,9 +95,11 @@ __global__ void __launch_bounds__(256) many_tokens_kernel(Product p, RowWeights<
     }
 }
 
-template <int kTokens, class T>
+template <int kRows, int kTokens, class T>
 void few_tokens(ix_stream* stream, const Product& p, const RowWeights<T>& w) {
-  few_tokens_kernel<kTokens, T><<<dim3(divide_up(p.n, kWarps), divide_up(p.tokens, kTokens)), 32 * kWarps, 0, stream->handle>>>(p, w);
+  const dim3 grid(divide_up(p.n, kWarps * kRows), divide_up(p.tokens, kTokens));
+  if (is_wide(p)) few_tokens_kernel<kRows, kTokens, true, T><<<grid, 32 * kWarps, 0, stream->handle>>>(p, w);
+  else few_tokens_kernel<kRows, kTokens, false, T><<<grid, 32 * kWarps, 0, stream->handle>>>(p, w);
 }
 
 template <class T>
@@ -86,10 +109,10 @@ void linear(ix_stream* stream, const ix_kernel_call* call) {
                   x.dims[0], w.dims[0], w.dims[1]};
   const RowWeights<T> weights(w.data, p.n, p.k);
   if (p.tokens <= 0) return;
-  if (p.tokens == 1) return few_tokens<1>(stream, p, weights);
-  if (p.tokens == 2) return few_tokens<2>(stream, p, weights);
-  if (p.tokens <= 4) return few_tokens<4>(stream, p, weights);
-  if (p.tokens <= 16) return few_tokens<8>(stream, p, weights);
+  if (p.tokens == 1) return few_tokens<2, 1>(stream, p, weights);
+  if (p.tokens == 2) return few_tokens<2, 2>(stream, p, weights);
+  if (p.tokens <= 4) return few_tokens<4, 4>(stream, p, weights);
+  if (p.tokens <= 16) return few_tokens<4, 8>(stream, p, weights);
   many_tokens_kernel<T><<<dim3(divide_up(p.n, kTile), divide_up(p.tokens, kTile)), 256, 0, stream->handle>>>(p, weights);
 }
 
@@ -100,12 +123,12 @@ __global__ void moe_kernel(Product p, RowWeights<T> w, Ints experts, int slots, 
   if (row >= p.n) return;
   for (int pair = blockIdx.y; pair < p.tokens * slots; pair += gridDim.y) {
     const int token = pair / slots, slot = pair % slots, expert = experts[token][slot];
-    float sums[1] = {};
+    float sums[1][1] = {};
     if (expert >= 0 && expert < num_experts) {
       const float* const x[1] = {p.x + token * p.x_stride + (per_slot ? int64_t(slot) * p.k : 0)};
-      dot_rows(sums, x, w.row(expert * w.rows_per_stack + row), p.k);
+      dot_rows<1, 1, false>(sums, x, w.row(expert * w.rows_per_stack + row), w.stride, p.k);
     }
-    if (threadIdx.x % 32 == 0) p.y[token * p.y_stride + int64_t(slot) * p.n + row] = sums[0];
+    if (threadIdx.x % 32 == 0) p.y[token * p.y_stride + int64_t(slot) * p.n + row] = sums[0][0];
   }
 }
 template <class T>
