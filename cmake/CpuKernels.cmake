@@ -22,6 +22,9 @@ endfunction()
 inferx_collect(IX_KERNEL INFERX_KERNEL_NAMES)
 inferx_collect(IX_LAYOUT INFERX_LAYOUT_NAMES)
 
+# Instrumented kernels take ten times as long to compile at -O3.
+set(INFERX_KERNEL_OPTIMIZATION $<IF:$<BOOL:${INFERX_SANITIZE}>,-O1,-O3>)
+
 set(INFERX_ISA_OBJECTS)
 set(INFERX_ISAS)
 macro(inferx_add_isa isa)
@@ -30,7 +33,7 @@ macro(inferx_add_isa isa)
   target_link_libraries(inferx_cpu_${isa} PRIVATE inferx_flags)
   target_compile_definitions(inferx_cpu_${isa} PRIVATE INFERX_ISA=${isa})
   # GCC 12 gives false alarms in its own AVX-512 headers
-  target_compile_options(inferx_cpu_${isa} PRIVATE ${ARGN} -O3 -fno-exceptions -fno-rtti -fno-trapping-math
+  target_compile_options(inferx_cpu_${isa} PRIVATE ${ARGN} ${INFERX_KERNEL_OPTIMIZATION} -fno-exceptions -fno-rtti -fno-trapping-math
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>)
   list(APPEND INFERX_ISA_OBJECTS $<TARGET_OBJECTS:inferx_cpu_${isa}>)
   list(APPEND INFERX_ISAS ${isa})

@@ -18,19 +18,31 @@ console.log(`${device.name}: ${(weightBytes / 1e9).toFixed(1)} GB of weights in 
 
 let salt = 0;
 const prompt = (length) => Array.from({ length }, (_, i) => (i * 7919 + ++salt * 104729) % (vocabularySize - 1000));
+
+/** Seconds until each of `count` requests has its first token, and tokens a second from then until the first one ends. */
 async function run(count, length, maxTokens) {
-  const start = performance.now();
-  const options = { maxTokens, ignoreEos: true, temperature: 0 };
-  await Promise.all(Array.from({ length: count }, () => model.generate(prompt(length), options)));
-  return (performance.now() - start) / 1000;
+  const started = performance.now();
+  let [waiting, tokens, first, ended] = [count, 0, 0, 0];
+  const request = async () => {
+    let isFirst = true;
+    for await (const piece of model.generate(prompt(length), { maxTokens, ignoreEos: true, temperature: 0 })) {
+      if (waiting === 0 && ended === 0) tokens += piece.tokens.length;
+      if (isFirst && --waiting === 0) first = performance.now();
+      isFirst = false;
+    }
+    ended ||= performance.now();
+  };
+  await Promise.all(Array.from({ length: count }, request));
+  return { seconds: (first - started) / 1000, tokensPerSecond: tokens / ((ended - first) / 1000) };
 }
 await run(1, 16, 4);
-for (const length of [512, 2048])
-  console.log(`prompt ${length}: ${Math.round(length / (await run(1, length, 1)))} tokens/s`);
+for (const length of [512, 2048]) {
+  const { seconds } = await run(1, length, 2);
+  console.log(`prompt ${length}: ${Math.round(length / seconds)} tokens/s`);
+}
 for (const batch of [1, 8, 32]) {
-  const short = await run(batch, 128, 1);
-  const long = await run(batch, 128, 33);
-  console.log(`decode ${batch}: ${((batch * 32) / (long - short)).toFixed(1)} tokens/s`);
+  const { tokensPerSecond } = await run(batch, 16, 96);
+  console.log(`decode ${batch}: ${tokensPerSecond.toFixed(1)} tokens/s`);
 }
 const { hostMicrosPerStep, stepMs, steps } = await model.stats();
 console.log({ hostMicrosPerStep, stepMs, steps });

@@ -14,7 +14,12 @@ extern "C" {
 #endif
 
 /* Symbolic leading dimensions of a plan, resolved at each step. */
-enum { IX_DIM_T = 0, /* tokens in the step */ IX_DIM_R = 1, /* sequences in the step */ IX_DIM_S = 2, /* rows that get logits */ IX_NUM_DIMS = 3 };
+enum {
+  IX_DIM_T = 0,
+  /* tokens in the step */ IX_DIM_R = 1,
+  /* sequences in the step */ IX_DIM_S = 2,
+  /* rows that get logits */ IX_NUM_DIMS = 3
+};
 
 typedef struct ix_error {
   const char* code; /* a literal of lib/base/errors.ts, or NULL: no error */
@@ -23,7 +28,7 @@ typedef struct ix_error {
 
 /* One operand of a running kernel. The element type (or packed layout) is fixed by the kernel's signature. */
 typedef struct ix_tensor {
-  void* data;                /* device address; NULL for an omitted optional operand */
+  void* data; /* device address; NULL for an omitted optional operand */
   int32_t rank;
   int32_t dims[IX_MAX_RANK]; /* a symbolic leading dimension holds this step's value */
   int64_t stride;            /* elements from one row (of dims[0]) to the next; activations are padded to 32 elements.
@@ -49,14 +54,15 @@ typedef struct ix_kernel {
   const char* tags;      /* space separated "key=value": numerics=f32|bf16|int8; "" if none */
   const char* source;    /* file, for messages */
   void (*launch)(ix_stream*, const ix_kernel_call*);
-  size_t (*workspace)(const ix_kernel_call*, int num_threads); /* NULL: none. Asked once, with every dimension at its maximum and no data */
+  size_t (*workspace)(const ix_kernel_call*,
+                      int num_threads); /* NULL: none. Asked once, with every dimension at its maximum and no data */
 } ix_kernel;
 
 /* A packed layout of a two-dimensional weight [rows, cols]. Packing runs on the host, panel by panel, in parallel. */
 typedef struct ix_layout {
-  const char* name;       /* "p32_q8_0" */
-  const char* source;     /* dtype of the rows that `pack` reads: "q8_0", "bf16", "f32", ... */
-  int32_t panel_rows;     /* rows in one panel; the last panel is padded */
+  const char* name;   /* "p32_q8_0" */
+  const char* source; /* dtype of the rows that `pack` reads: "q8_0", "bf16", "f32", ... */
+  int32_t panel_rows; /* rows in one panel; the last panel is padded */
   size_t (*panel_bytes)(int64_t cols);
   /* rows[i] = start of row i of the panel in the source dtype; num_rows <= panel_rows. */
   void (*pack)(void* panel, const void* const* rows, int32_t num_rows, int64_t cols);
@@ -78,7 +84,7 @@ typedef struct ix_device_info {
 /* The versioned table. All functions may be called from any thread; calls on one device are serialised by core. */
 typedef struct ix_backend {
   uint32_t abi;
-  const char* name; /* "cpu", "cuda" */
+  const char* name;                   /* "cpu", "cuda" */
   int32_t (*device_count)(ix_error*); /* < 0: unusable, the error says why and what repairs it */
   int32_t (*device_info)(int32_t index, ix_device_info*, ix_error*); /* 0 = ok, as below */
   ix_device* (*open)(int32_t index, const ix_device_options*, ix_error*);
@@ -88,13 +94,16 @@ typedef struct ix_backend {
   int32_t (*num_threads)(ix_device*);
   void* (*alloc)(ix_device*, size_t bytes, ix_error*); /* zeroed */
   void (*free)(ix_device*, void*, size_t bytes);
-  void* (*alloc_host)(ix_device*, size_t bytes, ix_error*); /* host memory that `copy` reaches without waiting, zeroed */
+  void* (*alloc_host)(ix_device*, size_t bytes,
+                      ix_error*); /* host memory that `copy` reaches without waiting, zeroed */
   void (*free_host)(ix_device*, void*, size_t bytes);
-  /* From any host memory, from several threads at once; `src` is free when it returns, `dst` is written after synchronize. */
+  /* From any host memory, from several threads at once; `src` is free when it returns, `dst` is written after
+   * synchronize. */
   int32_t (*upload)(ix_device*, void* dst, const void* src, size_t bytes, ix_error*);
-  /* `rows` pieces of row_bytes, the strides (in bytes) apart, after what was launched before and before what comes after.
-     Either side is device memory or host memory of alloc_host, which must stay as it is until synchronize. */
-  int32_t (*copy)(ix_device*, void* dst, size_t dst_stride, const void* src, size_t src_stride, size_t row_bytes, size_t rows, ix_error*);
+  /* `rows` pieces of row_bytes, the strides (in bytes) apart, after what was launched before and before what comes
+     after. Either side is device memory or host memory of alloc_host, which must stay as it is until synchronize. */
+  int32_t (*copy)(ix_device*, void* dst, size_t dst_stride, const void* src, size_t src_stride, size_t row_bytes,
+                  size_t rows, ix_error*);
   ix_stream* (*stream)(ix_device*);
   int32_t (*synchronize)(ix_device*, ix_error*); /* waits for all launched work and reports its errors */
 } ix_backend;

@@ -9,13 +9,20 @@ void raise(const ix_error& error) { throw Error(error.code ? error.code : "IX_DE
 
 const ix_backend* find_backend(const std::string& kind, const std::string& library) {
   if (kind == "cpu") return inferx_cpu_backend_entry(IX_BACKEND_ABI);
-  if (kind != "cuda") fail("IX_INVALID_ARGUMENT", "there is no backend called %s; the backends are cpu and cuda", kind.c_str());
-  if (library.empty()) fail("IX_NO_DEVICE", "the CUDA library (inferx_cuda.so) was not found: install the package @inferx/linux-x64-cuda, or set INFERX_CUDA_LIBRARY");
+  if (kind != "cuda")
+    fail("IX_INVALID_ARGUMENT", "there is no backend called %s; the backends are cpu and cuda", kind.c_str());
+  if (library.empty())
+    fail("IX_NO_DEVICE",
+         "the CUDA library (inferx_cuda.so) was not found: install the package @inferx/linux-x64-cuda, or set "
+         "INFERX_CUDA_LIBRARY");
   std::string why;
   auto entry = reinterpret_cast<ix_backend_entry_fn>(platform::load_symbol(library, "inferx_backend_entry", &why));
   if (!entry) fail("IX_NO_DEVICE", "the CUDA library %s cannot be opened: %s", library.c_str(), why.c_str());
   const ix_backend* backend = entry(IX_BACKEND_ABI);
-  if (!backend || backend->abi != IX_BACKEND_ABI) fail("IX_NO_DEVICE", "the CUDA library %s is of another version of inferx; install the version that matches the main package", library.c_str());
+  if (!backend || backend->abi != IX_BACKEND_ABI)
+    fail("IX_NO_DEVICE",
+         "the CUDA library %s is of another version of inferx; install the version that matches the main package",
+         library.c_str());
   return backend;
 }
 
@@ -57,12 +64,16 @@ void Device::synchronize() const {
 
 void Device::require_memory(double bytes) const {
   const double total = double(info().memory_bytes);
-  if (total > 0 && bytes > total) fail("IX_OUT_OF_MEMORY", "%.1f GB are needed, the device has %.1f GB", bytes / 1e9, total / 1e9);
+  if (total > 0 && bytes > total)
+    fail("IX_OUT_OF_MEMORY", "%.1f GB are needed, the device has %.1f GB", bytes / 1e9, total / 1e9);
 }
 
-void Device::copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes, size_t rows) const {
+void Device::copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes,
+                       size_t rows) const {
   ix_error error{};
-  if (rows > 0 && row_bytes > 0 && backend_->copy(handle_, to, to_stride, from, from_stride, row_bytes, rows, &error) != 0) raise(error);
+  if (rows > 0 && row_bytes > 0 &&
+      backend_->copy(handle_, to, to_stride, from, from_stride, row_bytes, rows, &error) != 0)
+    raise(error);
 }
 
 }  // namespace ix

@@ -32,7 +32,8 @@ class Device {
   int num_threads() const { return backend_->num_threads(handle_); }
   int index() const { return index_; }
   ix_device_info info() const;
-  const ix_kernel* find_kernel(const std::string& signature, const std::string& tags) const;  // nullptr if there is none
+  const ix_kernel* find_kernel(const std::string& signature,
+                               const std::string& tags) const;  // nullptr if there is none
   const ix_layout* find_layout(const std::string& name) const;
   void synchronize() const;
   // In stream order, between device memory and memory of HostMemory.
@@ -48,7 +49,8 @@ class Device {
 };
 
 // Memory that a backend gave, zeroed: on the device, or on the host where the device's copies reach it.
-template <void* (*ix_backend::*kAlloc)(ix_device*, size_t, ix_error*), void (*ix_backend::*kFree)(ix_device*, void*, size_t)>
+template <void* (*ix_backend::*kAlloc)(ix_device*, size_t, ix_error*),
+          void (*ix_backend::*kFree)(ix_device*, void*, size_t)>
 class BackendMemory {
  public:
   BackendMemory() = default;

@@ -1,5 +1,5 @@
-// Block formats of GGUF to f32, for weights whose parts have different formats: they are joined as f32. Rows of one format are packed
-// as they are and never come here.
+// Block formats of GGUF to f32, for weights whose parts have different formats: they are joined as f32. Rows of one
+// format are packed as they are and never come here.
 #include <bit>
 #include <cstring>
 
@@ -20,8 +20,8 @@ uint32_t word_at(const uint8_t* p) {
   return word;
 }
 
-// 32 elements: [f16 d][f16 m, if kHasMin][u32 fifth bits, if kFifth][16 bytes, low nibbles first]; without a minimum quants are
-// centred.
+// 32 elements: [f16 d][f16 m, if kHasMin][u32 fifth bits, if kFifth][16 bytes, low nibbles first]; without a minimum
+// quants are centred.
 template <bool kHasMin, bool kFifth>
 void nibbles(const uint8_t* b, float* out) {
   const float d = half_at(b), m = kHasMin ? half_at(b + 2) : 0;
@@ -41,7 +41,8 @@ void q8_0(const uint8_t* b, float* out) {
   for (int i = 0; i < 32; i++) out[i] = float(int8_t(b[2 + i])) * d;
 }
 
-// 256 elements: [f16 d][f16 dmin][12 bytes of 6-bit scales and minimums][32 bytes of fifth bits, if kFifth][128 bytes of nibbles].
+// 256 elements: [f16 d][f16 dmin][12 bytes of 6-bit scales and minimums][32 bytes of fifth bits, if kFifth][128 bytes
+// of nibbles].
 template <bool kFifth>
 void k_nibbles(const uint8_t* b, float* out) {
   const float d = half_at(b), dmin = half_at(b + 2);
@@ -96,7 +97,8 @@ void row_to_f32(const Dtype& dtype, const void* row, uint64_t count, float* out)
     return;
   }
   if (dtype.name == "bf16") {
-    for (uint64_t i = 0; i < count; i++) out[i] = std::bit_cast<float>(uint32_t(bytes[2 * i] | bytes[2 * i + 1] << 8) << 16);
+    for (uint64_t i = 0; i < count; i++)
+      out[i] = std::bit_cast<float>(uint32_t(bytes[2 * i] | bytes[2 * i + 1] << 8) << 16);
     return;
   }
   for (const auto& [name, block] : kBlocks) {
@@ -104,7 +106,8 @@ void row_to_f32(const Dtype& dtype, const void* row, uint64_t count, float* out)
     for (uint64_t i = 0; i < count; i += dtype.block_elements, bytes += dtype.block_bytes) block(bytes, out + i);
     return;
   }
-  fail("IX_UNSUPPORTED_FORMAT", "%.*s cannot be converted to f32 while loading", int(dtype.name.size()), dtype.name.data());
+  fail("IX_UNSUPPORTED_FORMAT", "%.*s cannot be converted to f32 while loading", int(dtype.name.size()),
+       dtype.name.data());
 }
 
 }  // namespace ix

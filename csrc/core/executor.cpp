@@ -13,9 +13,12 @@ namespace {
 size_t padded(size_t bytes) { return (bytes + 63) & ~size_t(63); }
 }  // namespace
 
-Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options)
+Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan,
+                   std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options)
     : device_(std::move(device)), plan_(std::move(plan)), weights_(std::move(weights)), options_(options) {
-  if (options_.blocks.size() != plan_->groups.size()) fail("IX_INVALID_ARGUMENT", "the plan has %zu cache groups, got sizes for %zu", plan_->groups.size(), options_.blocks.size());
+  if (options_.blocks.size() != plan_->groups.size())
+    fail("IX_INVALID_ARGUMENT", "the plan has %zu cache groups, got sizes for %zu", plan_->groups.size(),
+         options_.blocks.size());
   require_memory();
   arena_ = DeviceMemory(device_, plan_->arena_bytes);
   inputs_ = DeviceMemory(device_, plan_->input_bytes);
@@ -89,15 +92,27 @@ void Executor::require_memory() const {
 ix_tensor Executor::resolve(const PlanOperand& operand) const {
   ix_tensor t{};
   t.rank = int32_t(operand.rank);
-  for (uint32_t i = 0; i < operand.rank; i++) t.dims[i] = int32_t(operand.dims[i] < 0 ? plan_->max_dims[-1 - operand.dims[i]] : operand.dims[i]);
+  for (uint32_t i = 0; i < operand.rank; i++)
+    t.dims[i] = int32_t(operand.dims[i] < 0 ? plan_->max_dims[-1 - operand.dims[i]] : operand.dims[i]);
   t.stride = operand.stride;
   switch (operand.space) {
-    case Space::omitted: break;
-    case Space::arena: t.data = arena_.data() + operand.offset; break;
-    case Space::input: t.data = inputs_.data() + plan_->inputs[operand.index].offset; break;
-    case Space::state: t.data = states_[operand.index].data(); break;
-    case Space::weight: t.data = weights_->data(operand.index); break;
-    case Space::constant: t.data = constant_data_[operand.index]; break;
+    case Space::omitted:
+      break;
+    case Space::arena:
+      t.data = arena_.data() + operand.offset;
+      break;
+    case Space::input:
+      t.data = inputs_.data() + plan_->inputs[operand.index].offset;
+      break;
+    case Space::state:
+      t.data = states_[operand.index].data();
+      break;
+    case Space::weight:
+      t.data = weights_->data(operand.index);
+      break;
+    case Space::constant:
+      t.data = constant_data_[operand.index];
+      break;
     case Space::cache:
       t.data = caches_[operand.index].data() + operand.offset;
       t.dims[0] = int32_t(options_.blocks[operand.index]);
@@ -108,16 +123,23 @@ ix_tensor Executor::resolve(const PlanOperand& operand) const {
 
 Executor::Op Executor::bind(const PlanStep& step, size_t* workspace_bytes) {
   const PlanKernel& wanted = plan_->kernels[step.kernel];
-  if (!wanted.backend.empty() && wanted.backend != device_->backend().name) fail("IX_NO_KERNEL", "step %s wants a kernel of the backend %s", std::string(step.name).c_str(), std::string(wanted.backend).c_str());
+  if (!wanted.backend.empty() && wanted.backend != device_->backend().name)
+    fail("IX_NO_KERNEL", "step %s wants a kernel of the backend %s", std::string(step.name).c_str(),
+         std::string(wanted.backend).c_str());
   Op op{device_->find_kernel(std::string(wanted.signature), std::string(wanted.tags)), {}, {}, step.attrs, &step};
-  if (!op.kernel) fail("IX_NO_KERNEL", "the %s backend has no kernel %s [%s]", device_->backend().name, std::string(wanted.signature).c_str(), std::string(wanted.tags).c_str());
+  if (!op.kernel)
+    fail("IX_NO_KERNEL", "the %s backend has no kernel %s [%s]", device_->backend().name,
+         std::string(wanted.signature).c_str(), std::string(wanted.tags).c_str());
   for (size_t i = 0; i < step.operands.size(); i++) {
     op.operands.push_back(resolve(step.operands[i]));
-    if (step.operands[i].rank && step.operands[i].dims[0] < 0) op.symbolic.emplace_back(uint16_t(i), uint8_t(-1 - step.operands[i].dims[0]));
+    if (step.operands[i].rank && step.operands[i].dims[0] < 0)
+      op.symbolic.emplace_back(uint16_t(i), uint8_t(-1 - step.operands[i].dims[0]));
   }
   if (step.op == "attention") {
-    const Attention attention{step.operands[2].index, step.operands[3].index, step.operands[4].index, step.operands[1].index, step.attrs[2].i};
-    if (std::find(attentions_.begin(), attentions_.end(), attention) == attentions_.end()) attentions_.push_back(attention);
+    const Attention attention{step.operands[2].index, step.operands[3].index, step.operands[4].index,
+                              step.operands[1].index, step.attrs[2].i};
+    if (std::find(attentions_.begin(), attentions_.end(), attention) == attentions_.end())
+      attentions_.push_back(attention);
   }
   if (op.kernel->workspace) {
     const ix_kernel_call call{op.operands.data(), op.attrs.data(), nullptr};
@@ -131,7 +153,9 @@ Executor::Op Executor::bind(const PlanStep& step, size_t* workspace_bytes) {
 void Executor::check_commands(const int32_t* commands, size_t count) const {
   const int32_t rows = history_state_ < 0 ? 0 : plan_->states[history_state_].dims[0];
   const int32_t vocabulary = history_state_ < 0 ? 0 : plan_->states[history_state_].dims[1];
-  const auto require = [](bool condition) { if (!condition) fail("IX_INVALID_ARGUMENT", "a step's command is out of range"); };
+  const auto require = [](bool condition) {
+    if (!condition) fail("IX_INVALID_ARGUMENT", "a step's command is out of range");
+  };
   for (size_t i = 0; i < count;) {
     const int32_t kind = commands[i];
     require(kind >= kTableEntry && kind <= kLogitBias);
@@ -164,10 +188,15 @@ void Executor::check_commands(const int32_t* commands, size_t count) const {
 // Everything that kernels follow without a look. The block table is moved on first, and back if the step is refused.
 void Executor::check(const StepInput& step) {
   for (int d = 0; d < IX_NUM_DIMS; d++)
-    if (step.dims[d] > plan_->max_dims[d]) fail("IX_INVALID_ARGUMENT", "a step of %u exceeds the plan's maximum of %u", step.dims[d], plan_->max_dims[d]);
+    if (step.dims[d] > plan_->max_dims[d])
+      fail("IX_INVALID_ARGUMENT", "a step of %u exceeds the plan's maximum of %u", step.dims[d], plan_->max_dims[d]);
   check_commands(step.commands, step.num_commands);
   check_inputs(step);
-  struct Change { uint32_t group; size_t entry; int32_t block; };
+  struct Change {
+    uint32_t group;
+    size_t entry;
+    int32_t block;
+  };
   std::vector<Change> changes;
   for (size_t i = 0; i < step.num_commands;) {
     const int32_t kind = step.commands[i], *f = step.commands + i + 1;
@@ -195,7 +224,9 @@ void Executor::set_table_entry(uint32_t group, size_t entry, int32_t block) {
 }
 
 void Executor::check_inputs(const StepInput& step) const {
-  const auto values = [&](int input) { return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset); };
+  const auto values = [&](int input) {
+    return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset);
+  };
   const auto in_range = [&](const char* name, int input, uint32_t count, int64_t low, int64_t high) {
     if (input < 0) return;
     const int32_t* v = values(input);
@@ -204,7 +235,8 @@ void Executor::check_inputs(const StepInput& step) const {
   };
   const uint32_t tokens = step.dims[IX_DIM_T], samples = step.dims[IX_DIM_S];
   for (size_t g = 0; g < plan_->groups.size(); g++)
-    in_range("slot", int(plan_->groups[g].slots_input), tokens, -1, int64_t(options_.blocks[g]) * plan_->groups[g].block_tokens);
+    in_range("slot", int(plan_->groups[g].slots_input), tokens, -1,
+             int64_t(options_.blocks[g]) * plan_->groups[g].block_tokens);
   if (history_state_ < 0) return;
   const int32_t* history = plan_->states[history_state_].dims;
   in_range("token", tokens_input_, tokens, -int64_t(history[0]), history[1]);
@@ -214,9 +246,13 @@ void Executor::check_inputs(const StepInput& step) const {
 }
 
 void Executor::check_sequences(const StepInput& step, const Attention& attention) const {
-  const auto values = [&](uint32_t input) { return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset); };
+  const auto values = [&](uint32_t input) {
+    return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset);
+  };
   const int32_t *start = values(attention.start), *context = values(attention.context), *row = values(attention.row);
-  const auto require = [](bool condition, uint32_t r, const char* what) { if (!condition) fail("IX_INVALID_ARGUMENT", "sequence %u of a step: %s", r, what); };
+  const auto require = [](bool condition, uint32_t r, const char* what) {
+    if (!condition) fail("IX_INVALID_ARGUMENT", "sequence %u of a step: %s", r, what);
+  };
   const BlockTable& table = tables_[attention.group];
   const int32_t* dims = plan_->states[plan_->groups[attention.group].table_state].dims;
   const int64_t block_tokens = plan_->groups[attention.group].block_tokens;
@@ -242,9 +278,12 @@ uint64_t Executor::submit(const StepInput& step) {
   Staged& staged = staged_[(submitted_ + 1) % 2];
   staged.ticket = submitted_ + 1;
   std::copy_n(step.dims, IX_NUM_DIMS, staged.dims);
-  for_filled(step.dims, 0, [&](uint64_t offset, uint64_t bytes) { std::memcpy(staged.inputs.data() + offset, step.inputs + offset, bytes); });
+  for_filled(step.dims, 0, [&](uint64_t offset, uint64_t bytes) {
+    std::memcpy(staged.inputs.data() + offset, step.inputs + offset, bytes);
+  });
   staged.feeds = false;
-  for (uint32_t i = 0; tokens_input_ >= 0 && i < step.dims[IX_DIM_T]; i++) staged.feeds |= place(staged.inputs, tokens_input_)[i] < 0;
+  for (uint32_t i = 0; tokens_input_ >= 0 && i < step.dims[IX_DIM_T]; i++)
+    staged.feeds |= place(staged.inputs, tokens_input_)[i] < 0;
   staged.commands.assign(step.commands, step.commands + step.num_commands);
   staged.wanted = step.wanted;
   staged.error.reset();
@@ -256,7 +295,8 @@ uint64_t Executor::submit(const StepInput& step) {
 
 void Executor::wait(uint64_t ticket) {
   std::unique_lock lock(mutex_);
-  if (ticket == 0 || ticket > submitted_ || ticket + 1 < submitted_) fail("IX_INVALID_ARGUMENT", "there is no step %llu to wait for", (unsigned long long)ticket);
+  if (ticket == 0 || ticket > submitted_ || ticket + 1 < submitted_)
+    fail("IX_INVALID_ARGUMENT", "there is no step %llu to wait for", (unsigned long long)ticket);
   changed_.wait(lock, [&] { return completed_ >= ticket || stop_; });
   if (completed_ < ticket) fail("IX_DISPOSED", "the executor was closed during the step");
   if (staged_[ticket % 2].error) throw *staged_[ticket % 2].error;
@@ -264,7 +304,8 @@ void Executor::wait(uint64_t ticket) {
 
 Executor::Output Executor::output(uint64_t ticket, uint32_t index) const {
   const Staged& staged = staged_[ticket % 2];
-  if (staged.ticket != ticket || index >= plan_->outputs.size() || !(staged.wanted >> index & 1)) fail("IX_INVALID_ARGUMENT", "output %u of that step was not kept", index);
+  if (staged.ticket != ticket || index >= plan_->outputs.size() || !(staged.wanted >> index & 1))
+    fail("IX_INVALID_ARGUMENT", "output %u of that step was not kept", index);
   const PlanOperand& value = plan_->outputs[index].value;
   const uint32_t rows = uint32_t(value.dims[0] < 0 ? staged.dims[-1 - value.dims[0]] : value.dims[0]);
   return {staged.outputs[index].data(), rows, uint32_t(value.dims[1])};
@@ -313,20 +354,24 @@ void Executor::loop() {
 
 void Executor::run(Staged& step) {
   const uint32_t num_tokens = step.dims[IX_DIM_T], num_sampled = step.dims[IX_DIM_S];
-  const auto on_device = [&](int input) { return reinterpret_cast<int32_t*>(inputs_.data() + plan_->inputs[input].offset); };
+  const auto on_device = [&](int input) {
+    return reinterpret_cast<int32_t*>(inputs_.data() + plan_->inputs[input].offset);
+  };
   rows_->apply(step.commands);
   upload_inputs(step, stage_bias(step));
   if (step.feeds) rows_->feed_tokens(on_device(tokens_input_), num_tokens);
   run_program(kForward, step);
   if (num_sampled > 0) {
     run_program(kSample, step);
-    if (token_output_ >= 0 && sample_row_input_ >= 0) rows_->keep_tokens(resolve(plan_->outputs[token_output_].value), on_device(sample_row_input_), num_sampled);
+    if (token_output_ >= 0 && sample_row_input_ >= 0)
+      rows_->keep_tokens(resolve(plan_->outputs[token_output_].value), on_device(sample_row_input_), num_sampled);
   }
   keep_outputs(step);
   synchronize();
 }
 
-// f(offset, bytes) for the filled part of each input. Inputs without a symbolic dimension (the bias lists) are the executor's own.
+// f(offset, bytes) for the filled part of each input. Inputs without a symbolic dimension (the bias lists) are the
+// executor's own.
 template <class F>
 void Executor::for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) const {
   for (const PlanInput& input : plan_->inputs) {
@@ -334,7 +379,8 @@ void Executor::for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) cons
     uint64_t row = 1;
     for (uint32_t i = 1; i < input.rank; i++) row *= uint64_t(input.dims[i]);
     const int dim = -1 - input.dims[0];
-    const uint64_t rows = dim < 0 ? num_biases : uint64_t(dims[dim]) + (dim == IX_DIM_T ? 0 : 1);  // lists of starts end with the total
+    const uint64_t rows =
+        dim < 0 ? num_biases : uint64_t(dims[dim]) + (dim == IX_DIM_T ? 0 : 1);  // lists of starts end with the total
     if (rows > 0) f(input.offset, std::min(rows * row, input.elements) * 4);
   }
 }
@@ -342,14 +388,16 @@ void Executor::for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) cons
 // The rows' bias lists, one after another; returns how many entries there are.
 uint64_t Executor::stage_bias(Staged& step) const {
   if (bias_start_input_ < 0 || bias_token_input_ < 0 || bias_value_input_ < 0 || sample_row_input_ < 0) return 0;
-  const uint64_t capacity = std::min(plan_->inputs[bias_token_input_].elements, plan_->inputs[bias_value_input_].elements);
+  const uint64_t capacity =
+      std::min(plan_->inputs[bias_token_input_].elements, plan_->inputs[bias_value_input_].elements);
   int32_t* starts = place(step.inputs, bias_start_input_);
   uint64_t count = 0;
   for (uint32_t s = 0; s < step.dims[IX_DIM_S]; s++) {
     starts[s] = int32_t(count);
     const auto* biases = rows_->biases(place(step.inputs, sample_row_input_)[s]);
     if (!biases) continue;
-    if (biases->size() > capacity - count) fail("IX_INVALID_ARGUMENT", "the logit biases of one step exceed %llu entries", (unsigned long long)capacity);
+    if (biases->size() > capacity - count)
+      fail("IX_INVALID_ARGUMENT", "the logit biases of one step exceed %llu entries", (unsigned long long)capacity);
     for (const auto& [id, bias] : *biases) {
       place(step.inputs, bias_token_input_)[count] = id;
       place<float>(step.inputs, bias_value_input_)[count++] = bias;
@@ -397,7 +445,8 @@ void Executor::run_program(int program, const Staged& step) {
 // An error that the device reports is of the last op or, unless each was waited for, of one before it.
 void Executor::synchronize() const {
   ix_error error{};
-  if (device_->backend().synchronize(device_->handle(), &error) != 0) fail(error.code, "%s; the last op was %s", error.text, position().c_str());
+  if (device_->backend().synchronize(device_->handle(), &error) != 0)
+    fail(error.code, "%s; the last op was %s", error.text, position().c_str());
 }
 
 // Checked mode: a NaN that an op produced is a fault of the op or of its weights.
@@ -409,7 +458,9 @@ void Executor::check_results(const Op& op) const {
     const Probe rows = read_rows(op.operands[k]);
     const float* values = reinterpret_cast<const float*>(rows.data.data());
     for (size_t i = 0; i < size_t(rows.rows) * rows.columns; i++)
-      if (std::isnan(values[i])) fail("IX_DEVICE", "%s: NaN in operand %zu at row %zu, column %zu", position().c_str(), k, i / rows.columns, i % rows.columns);
+      if (std::isnan(values[i]))
+        fail("IX_DEVICE", "%s: NaN in operand %zu at row %zu, column %zu", position().c_str(), k, i / rows.columns,
+             i % rows.columns);
   }
 }
 
@@ -434,7 +485,8 @@ void Executor::keep_outputs(Staged& step) {
     if (!(step.wanted >> i & 1)) continue;
     const PlanOperand& value = plan_->outputs[i].value;
     const ix_tensor t = resolve(value);
-    const size_t row_bytes = size_t(t.dims[1]) * 4, rows = value.dims[0] < 0 ? step.dims[-1 - value.dims[0]] : size_t(t.dims[0]);
+    const size_t row_bytes = size_t(t.dims[1]) * 4,
+                 rows = value.dims[0] < 0 ? step.dims[-1 - value.dims[0]] : size_t(t.dims[0]);
     if (step.outputs[i].bytes() < rows * row_bytes) step.outputs[i] = HostMemory(device_, rows * row_bytes);
     device_->copy_rows(step.outputs[i].data(), row_bytes, t.data, size_t(t.stride) * 4, row_bytes, rows);
   }

@@ -1,5 +1,5 @@
-// Replays a plan, step by step, on a thread of its own. submit() stages a step's inputs and returns at once; wait() blocks
-// until that step is done. Two steps may be under way: one running, one staged.
+// Replays a plan, step by step, on a thread of its own. submit() stages a step's inputs and returns at once; wait()
+// blocks until that step is done. Two steps may be under way: one running, one staged.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -22,36 +22,44 @@
 namespace ix {
 
 struct StepInput {
-  uint32_t dims[IX_NUM_DIMS];      // T, R, S
-  const uint8_t* inputs;           // as large as the plan's input buffer
-  const int32_t* commands;         // of row_state.h
-  size_t num_commands;             // in int32
-  uint32_t wanted;                 // bit i: output i of the plan is kept for wait()
+  uint32_t dims[IX_NUM_DIMS];  // T, R, S
+  const uint8_t* inputs;       // as large as the plan's input buffer
+  const int32_t* commands;     // of row_state.h
+  size_t num_commands;         // in int32
+  uint32_t wanted;             // bit i: output i of the plan is kept for wait()
 };
 
 struct ExecutorOptions {
-  std::vector<uint32_t> blocks;    // per cache group
-  bool checked = false;            // look for NaN after each op, and poison results before it
+  std::vector<uint32_t> blocks;  // per cache group
+  bool checked = false;          // look for NaN after each op, and poison results before it
 };
 
 class Executor {
  public:
-  Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights, const ExecutorOptions& options);
+  Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> plan, std::shared_ptr<const WeightSet> weights,
+           const ExecutorOptions& options);
   ~Executor();  // stops between two ops of the running step
 
-  // Throws IX_INVALID_ARGUMENT when dimensions, commands or indices in the inputs are out of range or when two steps are under way already.
+  // Throws IX_INVALID_ARGUMENT when dimensions, commands or indices in the inputs are out of range or when two steps
+  // are under way already.
   uint64_t submit(const StepInput& step);
   // Blocks. Throws the step's error (IX_DEVICE, or IX_DISPOSED after close()).
   void wait(uint64_t ticket);
   // Of a step that has been waited for: rows x columns of output i, dense.
-  struct Output { const void* data; uint32_t rows, columns; };
+  struct Output {
+    const void* data;
+    uint32_t rows, columns;
+  };
   Output output(uint64_t ticket, uint32_t index) const;
   void close();
 
   const Plan& plan() const { return *plan_; }
   uint64_t memory_bytes() const;
   // Keeps the results of one op (counted as in trace()) of the steps from now on; -1: of none. For finding differences.
-  struct Probe { uint32_t rows, columns; std::vector<uint8_t> data; };
+  struct Probe {
+    uint32_t rows, columns;
+    std::vector<uint8_t> data;
+  };
   void set_probe(int op) { probe_op_ = op; }
   const std::vector<Probe>& probed() const { return probed_; }  // of the last step that has been waited for
   // Nanoseconds per op since the start, forward's ops and then sample's; empty unless tracing is on.
@@ -100,7 +108,8 @@ class Executor {
   void set_table_entry(uint32_t group, size_t entry, int32_t block);
   void loop();
   void run(Staged& step);
-  template <class F> void for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) const;
+  template <class F>
+  void for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) const;
   uint64_t stage_bias(Staged& step) const;
   void upload_inputs(const Staged& step, uint64_t num_biases) const;
   void run_program(int program, const Staged& step);
@@ -110,7 +119,10 @@ class Executor {
   void keep_outputs(Staged& step);
   void synchronize() const;
   // Where input `index` of a set begins.
-  template <class T = int32_t> T* place(const HostMemory& set, int index) const { return reinterpret_cast<T*>(set.data() + plan_->inputs[index].offset); }
+  template <class T = int32_t>
+  T* place(const HostMemory& set, int index) const {
+    return reinterpret_cast<T*>(set.data() + plan_->inputs[index].offset);
+  }
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Plan> plan_;
@@ -120,10 +132,11 @@ class Executor {
   std::vector<DeviceMemory> states_, caches_;
   std::vector<char*> constant_data_;
   std::vector<Op> programs_[kNumPrograms];
-  std::vector<Attention> attentions_;    // all different ones
-  std::vector<BlockTable> tables_;       // by group
+  std::vector<Attention> attentions_;  // all different ones
+  std::vector<BlockTable> tables_;     // by group
   std::optional<RowState> rows_;
-  int tokens_input_ = -1, sample_row_input_ = -1, bias_start_input_ = -1, bias_token_input_ = -1, bias_value_input_ = -1, row_state_input_ = -1, target_input_ = -1, history_state_ = -1, token_output_ = -1;
+  int tokens_input_ = -1, sample_row_input_ = -1, bias_start_input_ = -1, bias_token_input_ = -1,
+      bias_value_input_ = -1, row_state_input_ = -1, target_input_ = -1, history_state_ = -1, token_output_ = -1;
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> tracing_{false};

@@ -12,7 +12,23 @@ namespace ix {
 namespace {
 
 constexpr uint32_t kVersion = 1;
-enum Section { kStrings, kKernels, kWeights, kSources, kConstants, kFloats, kInputs, kStates, kOutputs, kGroups, kPrograms, kSteps, kOperands, kScalars, kSections };
+enum Section {
+  kStrings,
+  kKernels,
+  kWeights,
+  kSources,
+  kConstants,
+  kFloats,
+  kInputs,
+  kStates,
+  kOutputs,
+  kGroups,
+  kPrograms,
+  kSteps,
+  kOperands,
+  kScalars,
+  kSections
+};
 constexpr uint32_t kRecordBytes[kSections] = {1, 24, 48, 40, 40, 4, 48, 40, 16, 48, 16, 32, 48, 8};
 constexpr size_t kHeaderBytes = 72;
 
@@ -80,13 +96,17 @@ class Reader {
       require(directory.u32() == kRecordBytes[i], "width of a record");
       require(offset_[i] % 8 == 0 && offset_[i] >= end && offset_[i] <= bytes.size(), "offset of a section");
       require(uint64_t(count_[i]) * kRecordBytes[i] <= bytes.size() - offset_[i], "length of a section");
-      require(std::all_of(bytes.begin() + ptrdiff_t(end), bytes.begin() + ptrdiff_t(offset_[i]), [](uint8_t b) { return b == 0; }), "bytes between sections");
+      require(std::all_of(bytes.begin() + ptrdiff_t(end), bytes.begin() + ptrdiff_t(offset_[i]),
+                          [](uint8_t b) { return b == 0; }),
+              "bytes between sections");
       end = offset_[i] + uint64_t(count_[i]) * kRecordBytes[i];
     }
   }
 
   uint32_t count(Section s) const { return count_[s]; }
-  Cursor record(Section s, uint32_t i) const { return Cursor(bytes_.data() + offset_[s] + uint64_t(i) * kRecordBytes[s]); }
+  Cursor record(Section s, uint32_t i) const {
+    return Cursor(bytes_.data() + offset_[s] + uint64_t(i) * kRecordBytes[s]);
+  }
   const uint8_t* data(Section s) const { return bytes_.data() + offset_[s]; }
 
   std::string_view str(Cursor& c) const {
@@ -99,7 +119,9 @@ class Reader {
     return value;
   }
   // first and count of a run of records
-  void run(uint32_t first, uint32_t num, Section s) const { require(first <= count_[s] && num <= count_[s] - first, "a run of records"); }
+  void run(uint32_t first, uint32_t num, Section s) const {
+    require(first <= count_[s] && num <= count_[s] - first, "a run of records");
+  }
 
   uint32_t build_id = 0, max_dims[IX_NUM_DIMS] = {};
   uint64_t arena_bytes = 0, input_bytes = 0;
@@ -116,7 +138,9 @@ uint64_t elements(const int32_t* dims, uint32_t rank, const uint32_t* bounds) {
   for (uint32_t i = 0; i < rank; i++) {
     const int32_t d = dims[i];
     require(d >= 0 || (i == 0 && bounds && d >= -IX_NUM_DIMS), "a dimension");
-    require(!__builtin_mul_overflow(product, d < 0 ? uint64_t(bounds[-1 - d]) : uint64_t(d), &product) && product < uint64_t(1) << 48, "a shape");
+    require(!__builtin_mul_overflow(product, d < 0 ? uint64_t(bounds[-1 - d]) : uint64_t(d), &product) &&
+                product < uint64_t(1) << 48,
+            "a shape");
   }
   return product;
 }
@@ -142,7 +166,10 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
   const uint64_t count = elements(o.dims, o.rank, plan.max_dims);
   const bool plain = o.type == Type::f32 || o.type == Type::i32 || o.type == Type::u32;
   switch (o.space) {
-    case Space::omitted: require(o.index == 0 && o.type == Type::f32 && o.rank == 0 && o.offset == 0 && o.stride == 0, "an omitted operand"); break;
+    case Space::omitted:
+      require(o.index == 0 && o.type == Type::f32 && o.rank == 0 && o.offset == 0 && o.stride == 0,
+              "an omitted operand");
+      break;
     case Space::arena: {
       require(plain && o.index == 0 && o.rank == 2 && o.stride >= o.dims[1], "an operand in the arena");
       const uint64_t rows = o.dims[0] < 0 ? plan.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]);
@@ -154,30 +181,35 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
     case Space::input: {
       in.index(o.index, plan.inputs.size(), "an operand's input");
       const PlanInput& input = plan.inputs[o.index];
-      require(o.type == input.type && o.rank == input.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, input.dims), "an operand that differs from its input");
+      require(o.type == input.type && o.rank == input.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, input.dims),
+              "an operand that differs from its input");
       break;
     }
     case Space::state: {
       in.index(o.index, plan.states.size(), "an operand's state");
       const PlanState& state = plan.states[o.index];
-      require(o.type == state.type && o.rank == state.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, state.dims), "an operand that differs from its state");
+      require(o.type == state.type && o.rank == state.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, state.dims),
+              "an operand that differs from its state");
       break;
     }
     case Space::weight: {
       in.index(o.index, plan.weights.size(), "an operand's weight");
       const PlanWeight& w = plan.weights[o.index];
-      require(o.type == Type::layout && o.rank == w.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, w.dims), "an operand that differs from its weight");
+      require(o.type == Type::layout && o.rank == w.rank && std::equal(o.dims, o.dims + IX_MAX_RANK, w.dims),
+              "an operand that differs from its weight");
       break;
     }
     case Space::constant:
       in.index(o.index, plan.constants.size(), "an operand's constant");
-      require(o.type == Type::f32 && count == plan.constants[o.index].count, "an operand that differs from its constant");
+      require(o.type == Type::f32 && count == plan.constants[o.index].count,
+              "an operand that differs from its constant");
       break;
     case Space::cache: {
       in.index(o.index, plan.groups.size(), "an operand's cache group");
       const PlanCacheGroup& g = plan.groups[o.index];
       const uint64_t layer_bytes = g.block_bytes / g.layers;
-      require(o.type == Type::cache && o.rank == 4 && o.dims[1] == int32_t(g.block_tokens) && o.dims[2] == int32_t(g.kv_heads) && o.dims[3] == int32_t(g.head_dim) &&
+      require(o.type == Type::cache && o.rank == 4 && o.dims[1] == int32_t(g.block_tokens) &&
+                  o.dims[2] == int32_t(g.kv_heads) && o.dims[3] == int32_t(g.head_dim) &&
                   o.stride == int64_t(g.block_bytes) && o.offset % layer_bytes == 0 && o.offset < g.block_bytes,
               "a cache operand");
       break;
@@ -265,7 +297,8 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     input.elements = c.u64();
     input.offset = c.u64();
     // one after another; R and S have room for one more
-    require(input.offset == end_of_inputs && input.elements <= (input_bytes - input.offset) / 4, "an input outside of its set");
+    require(input.offset == end_of_inputs && input.elements <= (input_bytes - input.offset) / 4,
+            "an input outside of its set");
     require(elements(input.dims, input.rank, room) == input.elements, "an input's room");
     end_of_inputs = (input.offset + input.elements * 4 + 63) & ~uint64_t(63);
     inputs.push_back(input);
@@ -295,10 +328,15 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     g.table_state = in.index(c.u32(), states.size(), "block table of a cache group");
     g.block_bytes = c.u64();
     g.type = in.str(c);
-    require(g.layers && g.layers <= 4096 && g.kv_heads && g.kv_heads <= 65536 && g.head_dim && g.head_dim <= 256 && g.block_tokens && g.block_tokens <= 4096, "a cache group");
+    require(g.layers && g.layers <= 4096 && g.kv_heads && g.kv_heads <= 65536 && g.head_dim && g.head_dim <= 256 &&
+                g.block_tokens && g.block_tokens <= 4096,
+            "a cache group");
     const uint64_t element_bytes = g.type == "kv_f32" ? 4 : g.type == "kv_bf16" ? 2 : 0;
-    require(element_bytes == 4 || (element_bytes == 2 && g.head_dim % 2 == 0 && g.block_tokens % 2 == 0), "type of a cache group");
-    require(256 % g.block_tokens == 0 && g.block_bytes == uint64_t(g.layers) * 2 * g.kv_heads * g.head_dim * g.block_tokens * element_bytes, "block of a cache group");
+    require(element_bytes == 4 || (element_bytes == 2 && g.head_dim % 2 == 0 && g.block_tokens % 2 == 0),
+            "type of a cache group");
+    require(256 % g.block_tokens == 0 &&
+                g.block_bytes == uint64_t(g.layers) * 2 * g.kv_heads * g.head_dim * g.block_tokens * element_bytes,
+            "block of a cache group");
     require(is_table(inputs[g.slots_input], Type::i32, 1, -1 - IX_DIM_T), "slots of a cache group");
     require(is_table(states[g.table_state], Type::i32, 2), "block table of a cache group");
     groups.push_back(g);
@@ -328,7 +366,8 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
       in.run(first, num, kOperands);
       in.run(first_scalar, num_scalars, kScalars);
       for (uint32_t k = first; k < first + num; k++) step.operands.push_back(read_operand(in, *this, k));
-      for (uint32_t k = first_scalar; k < first_scalar + num_scalars; k++) step.attrs.push_back(in.record(kScalars, k).get<ix_attr>());
+      for (uint32_t k = first_scalar; k < first_scalar + num_scalars; k++)
+        step.attrs.push_back(in.record(kScalars, k).get<ix_attr>());
       programs[p].push_back(std::move(step));
     }
   }
@@ -345,11 +384,16 @@ void Plan::check_names() const {
   };
   input("tokens", Type::i32, -1 - IX_DIM_T);
   for (const char* name : {"sample_row", "row_state", "target", "mask_row"}) input(name, Type::i32, -1 - IX_DIM_S);
-  const bool start = input("bias_start", Type::i32, -1 - IX_DIM_S), token = input("bias_token", Type::i32, 0), value = input("bias_value", Type::f32, 0);
-  require(start == token && token == value && (!start || find_input("sample_row") >= 0) && (!start || inputs[find_input("bias_token")].elements == inputs[find_input("bias_value")].elements), "inputs of the logit bias");
+  const bool start = input("bias_start", Type::i32, -1 - IX_DIM_S), token = input("bias_token", Type::i32, 0),
+             value = input("bias_value", Type::f32, 0);
+  require(start == token && token == value && (!start || find_input("sample_row") >= 0) &&
+              (!start || inputs[find_input("bias_token")].elements == inputs[find_input("bias_value")].elements),
+          "inputs of the logit bias");
   const int history = find_state("history"), drawn = find_output("token");
   require(history < 0 || is_table(states[history], Type::u32, 2), "the history of tokens");
-  require(drawn < 0 || (is_table(outputs[drawn].value, Type::i32, 2, -1 - IX_DIM_S) && outputs[drawn].value.dims[1] == 1 && outputs[drawn].program == kSample), "the output token");
+  require(drawn < 0 || (is_table(outputs[drawn].value, Type::i32, 2, -1 - IX_DIM_S) &&
+                        outputs[drawn].value.dims[1] == 1 && outputs[drawn].program == kSample),
+          "the output token");
 }
 
 template <class T>

@@ -23,11 +23,15 @@ struct PlanWeight {
   uint32_t rank = 0;
   int32_t dims[IX_MAX_RANK] = {};
   std::vector<PlanSource> sources;
-  uint64_t rows() const;     // of the weight seen as a matrix; a vector has one row per element
+  uint64_t rows() const;  // of the weight seen as a matrix; a vector has one row per element
   uint64_t columns() const;
 };
 
-struct PlanConstant { std::string_view name; const float* data; uint64_t count; };
+struct PlanConstant {
+  std::string_view name;
+  const float* data;
+  uint64_t count;
+};
 
 enum class Type : uint32_t { f32, i32, u32, layout, cache };
 
@@ -35,8 +39,8 @@ struct PlanInput {  // staged anew for each step
   std::string_view name;
   Type type = Type::f32;
   uint32_t rank = 0;
-  int32_t dims[IX_MAX_RANK] = {};       // negative: -1 - IX_DIM_*
-  uint64_t elements = 0, offset = 0;    // at most so many, at this byte of the input set
+  int32_t dims[IX_MAX_RANK] = {};     // negative: -1 - IX_DIM_*
+  uint64_t elements = 0, offset = 0;  // at most so many, at this byte of the input set
 };
 
 struct PlanState {  // stays on the device
@@ -51,15 +55,19 @@ enum class Space : uint32_t { omitted, arena, input, state, weight, constant, ca
 
 struct PlanOperand {
   Space space = Space::omitted;
-  uint32_t index = 0;      // of the input, state, weight, constant or cache group
+  uint32_t index = 0;  // of the input, state, weight, constant or cache group
   Type type = Type::f32;
   uint32_t rank = 0;
   int32_t dims[IX_MAX_RANK] = {};
-  uint64_t offset = 0;     // bytes in the arena; of a cache: of the layer within a block
-  int64_t stride = 0;      // elements from row to row; of a cache: bytes from block to block
+  uint64_t offset = 0;  // bytes in the arena; of a cache: of the layer within a block
+  int64_t stride = 0;   // elements from row to row; of a cache: bytes from block to block
 };
 
-struct PlanOutput { std::string_view name; uint32_t program = 0; PlanOperand value; };
+struct PlanOutput {
+  std::string_view name;
+  uint32_t program = 0;
+  PlanOperand value;
+};
 
 struct PlanCacheGroup {
   bool window = false;
@@ -69,7 +77,9 @@ struct PlanCacheGroup {
   uint32_t slots_input = 0, table_state = 0;
 };
 
-struct PlanKernel { std::string_view signature, tags, backend; };
+struct PlanKernel {
+  std::string_view signature, tags, backend;
+};
 
 struct PlanStep {
   std::string_view name, op;
@@ -85,7 +95,7 @@ struct Plan {
   explicit Plan(std::vector<uint8_t> bytes);  // throws IX_PLAN
   Plan(const Plan&) = delete;
 
-  uint32_t max_dims[IX_NUM_DIMS] = {};        // T, R, S
+  uint32_t max_dims[IX_NUM_DIMS] = {};  // T, R, S
   uint64_t arena_bytes = 0, input_bytes = 0;
   std::vector<PlanKernel> kernels;
   std::vector<PlanWeight> weights;

@@ -12,7 +12,8 @@
 namespace ix {
 namespace {
 
-// What a signature's names stand for in one step: dimensions (symbolic ones as their negative code) and integer scalars.
+// What a signature's names stand for in one step: dimensions (symbolic ones as their negative code) and integer
+// scalars.
 class Names {
  public:
   int64_t operator[](const std::string& name) const {
@@ -26,8 +27,8 @@ class Names {
   std::map<std::string, int64_t> values_;
 };
 
-// What the names in the signature of an op do not say by themselves; the op schemas (lib/ir/ops) hold the same rules. The dims of
-// the operands in `apart` are bound as "operand.name".
+// What the names in the signature of an op do not say by themselves; the op schemas (lib/ir/ops) hold the same rules.
+// The dims of the operands in `apart` are bound as "operand.name".
 struct Rule {
   std::string_view op, apart;
   bool (*holds)(const Names&);
@@ -41,7 +42,8 @@ constexpr int64_t kMaxHeadWidth = 256;
 
 constexpr Rule kRules[] = {
     {"rms_norm", "w", [](const Names& n) { return divides(n["groups"], n["D"]) && norm_fits(n, "w.D"); }},
-    {"layer_norm", "w b", [](const Names& n) { return divides(n["groups"], n["D"]) && norm_fits(n, "w.D") && norm_fits(n, "b.D"); }},
+    {"layer_norm", "w b",
+     [](const Names& n) { return divides(n["groups"], n["D"]) && norm_fits(n, "w.D") && norm_fits(n, "b.D"); }},
     {"add", "b", repeats},
     {"sub", "b", repeats},
     {"mul", "b", repeats},
@@ -49,19 +51,28 @@ constexpr Rule kRules[] = {
     {"max", "b", repeats},
     {"act", "", is_kind},
     {"act_mul", "", is_kind},
-    {"gated_act", "", [](const Names& n) { return is_kind(n) && n["N"] == 2 * n["M"] && divides(n["groups"], n["M"]); }},
+    {"gated_act", "",
+     [](const Names& n) { return is_kind(n) && n["N"] == 2 * n["M"] && divides(n["groups"], n["M"]); }},
     {"concat", "", [](const Names& n) { return n["F"] == n["D"] + n["E"]; }},
     {"rope_table", "", [](const Names& n) { return n["N"] == 2 * n["H"]; }},
-    {"rope", "", [](const Names& n) { return divides(n["heads"], n["N"]) && n["R"] % 2 == 0 && n["R"] <= n["N"] / n["heads"]; }},
+    {"rope", "",
+     [](const Names& n) { return divides(n["heads"], n["N"]) && n["R"] % 2 == 0 && n["R"] <= n["N"] / n["heads"]; }},
     {"kv_write", "", [](const Names& n) { return n["N"] == n["K"] * n["D"] && n["D"] <= kMaxHeadWidth; }},
     {"qk_norm_rope_kv_write", "",
-     [](const Names& n) { return n["M"] == n["K"] * n["D"] && n["N"] == n["heads"] * n["D"] && n["R"] % 2 == 0 && n["R"] <= n["D"] && n["D"] <= kMaxHeadWidth; }},
+     [](const Names& n) {
+       return n["M"] == n["K"] * n["D"] && n["N"] == n["heads"] * n["D"] && n["R"] % 2 == 0 && n["R"] <= n["D"] &&
+              n["D"] <= kMaxHeadWidth;
+     }},
     {"attention", "",
      [](const Names& n) {
-       return n["N"] == n["heads"] * n["D"] && divides(n["K"], n["heads"]) && (n["H"] == 0 || n["H"] == n["heads"]) && n["window"] >= 0 && n["D"] <= kMaxHeadWidth;
+       return n["N"] == n["heads"] * n["D"] && divides(n["K"], n["heads"]) && (n["H"] == 0 || n["H"] == n["heads"]) &&
+              n["window"] >= 0 && n["D"] <= kMaxHeadWidth;
      }},
     {"moe_route", "", [](const Names& n) { return n["top"] > 0 && n["k"] == n["top"]; }},
-    {"moe_linear", "x", [](const Names& n) { return n["M"] == n["k"] * n["N"] && n["x.K"] == n["K"] * (n["per_slot"] ? n["k"] : 1) && n["x.T"] == n["T"]; }},
+    {"moe_linear", "x",
+     [](const Names& n) {
+       return n["M"] == n["k"] * n["N"] && n["x.K"] == n["K"] * (n["per_slot"] ? n["k"] : 1) && n["x.T"] == n["T"];
+     }},
     {"moe_combine", "", [](const Names& n) { return n["M"] == n["k"] * n["D"]; }},
     {"sample", "", [](const Names& n) { return n["top"] >= 0 && (n["W"] == 0 || n["W"] * 32 >= n["V"]); }},
 };
@@ -80,7 +91,8 @@ class StepChecker {
       for (PlanStep& step : plan.programs[p]) check(step, p);
     for (const PlanOutput& output : plan.outputs) {
       const Written* made = find(output.value);
-      if (!made || made->program != output.program) fail("IX_PLAN", "the plan is damaged: output %s does not last", std::string(output.name).c_str());
+      if (!made || made->program != output.program)
+        fail("IX_PLAN", "the plan is damaged: output %s does not last", std::string(output.name).c_str());
     }
   }
 
@@ -101,15 +113,19 @@ class StepChecker {
       names.bind(std::string(s.scalars[i].name), step.attrs[i].i);
     }
     for (size_t i = 0; i < s.operands.size(); i++) {
-      const bool own = !s.operands[i].name.empty() && (" " + std::string(apart) + " ").find(" " + std::string(s.operands[i].name) + " ") != std::string::npos;
+      const bool own =
+          !s.operands[i].name.empty() &&
+          (" " + std::string(apart) + " ").find(" " + std::string(s.operands[i].name) + " ") != std::string::npos;
       check_operand(step.operands[i], s.operands[i], own ? std::string(s.operands[i].name) + "." : "", names);
-      if (step.operands[i].space == Space::arena) require(find(step.operands[i]) != nullptr, "an operand is read before it is written");
+      if (step.operands[i].space == Space::arena)
+        require(find(step.operands[i]) != nullptr, "an operand is read before it is written");
     }
     for (size_t i = 0; i < s.results.size(); i++) {
       const PlanOperand& result = step.operands[s.operands.size() + i];
       require(result.space == Space::arena, "a result outside of the arena");
       check_operand(result, s.results[i], "", names);
-      for (size_t k = 0; k < s.operands.size() + i; k++) require(!overlap(step.operands[k], result), "a result lies over another operand");
+      for (size_t k = 0; k < s.operands.size() + i; k++)
+        require(!overlap(step.operands[k], result), "a result lies over another operand");
     }
     if (rule != std::end(kRules)) require(rule->holds(names), "shapes or scalars that do not fit together");
     check_places(s);
@@ -126,15 +142,21 @@ class StepChecker {
     } else if (o.space == Space::weight) {
       require(o.type == Type::layout && plan_.weights[o.index].layout == p.type, "a weight of another layout");
     } else {
-      require(o.space != Space::cache && o.type == (p.type == "f32" ? Type::f32 : p.type == "i32" ? Type::i32 : Type::u32) && (p.type == "f32" || p.type == "i32" || p.type == "u32"),
+      require(o.space != Space::cache &&
+                  o.type == (p.type == "f32"   ? Type::f32
+                             : p.type == "i32" ? Type::i32
+                                               : Type::u32) &&
+                  (p.type == "f32" || p.type == "i32" || p.type == "u32"),
               "an operand of another type");
     }
     require(o.rank == p.dims.size(), "an operand of another rank");
     for (uint32_t d = 0; d < o.rank; d++) {
       const std::string_view dim = p.dims[d];
       int number = 0;
-      const bool is_number = std::from_chars(dim.data(), dim.data() + dim.size(), number).ptr == dim.data() + dim.size();
-      require(is_number ? o.dims[d] == number : names.bind(prefix + std::string(dim), o.dims[d]), "an operand of another shape");
+      const bool is_number =
+          std::from_chars(dim.data(), dim.data() + dim.size(), number).ptr == dim.data() + dim.size();
+      require(is_number ? o.dims[d] == number : names.bind(prefix + std::string(dim), o.dims[d]),
+              "an operand of another shape");
       require(o.dims[d] != 0 || o.space == Space::cache || dim == "top", "an operand without elements");
     }
   }
@@ -149,16 +171,24 @@ class StepChecker {
       if (o.space == Space::omitted) continue;
       if (o.space == Space::cache) cache = &o;
       if (o.rank == 1 && s.operands[i].type == "i32") require(o.space == Space::input, "indices that are no input");
-      if (name == "slots") require(cache && o.index == plan_.groups[cache->index].slots_input, "slots of another cache group");
-      if (name == "block_table") require(cache && o.space == Space::state && o.index == plan_.groups[cache->index].table_state, "the block table of another cache group");
-      if (samples && o.space == Space::input) require(plan_.inputs[o.index].name == name, "an input in another's place");
-      if (samples && name == "history") require(o.space == Space::state && plan_.states[o.index].name == name, "a state in another's place");
+      if (name == "slots")
+        require(cache && o.index == plan_.groups[cache->index].slots_input, "slots of another cache group");
+      if (name == "block_table")
+        require(cache && o.space == Space::state && o.index == plan_.groups[cache->index].table_state,
+                "the block table of another cache group");
+      if (samples && o.space == Space::input)
+        require(plan_.inputs[o.index].name == name, "an input in another's place");
+      if (samples && name == "history")
+        require(o.space == Space::state && plan_.states[o.index].name == name, "a state in another's place");
     }
   }
 
-  uint64_t rows(const PlanOperand& o) const { return o.dims[0] < 0 ? plan_.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]); }
+  uint64_t rows(const PlanOperand& o) const {
+    return o.dims[0] < 0 ? plan_.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]);
+  }
   uint64_t end(const PlanOperand& o) const {
-    return rows(o) == 0 || o.dims[1] == 0 ? o.offset : o.offset + ((rows(o) - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * 4;
+    return rows(o) == 0 || o.dims[1] == 0 ? o.offset
+                                          : o.offset + ((rows(o) - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * 4;
   }
   bool overlap(const PlanOperand& a, const PlanOperand& b) const {
     return a.space == Space::arena && b.space == Space::arena && a.offset < end(b) && b.offset < end(a);
@@ -167,7 +197,9 @@ class StepChecker {
   const Written* find(const PlanOperand& o) const {
     for (const Written& w : written_) {
       const PlanOperand& v = w.value;
-      if (v.type == o.type && v.dims[0] == o.dims[0] && v.stride == o.stride && o.offset >= v.offset && (o.offset - v.offset) / 4 + uint64_t(o.dims[1]) <= uint64_t(v.dims[1])) return &w;
+      if (v.type == o.type && v.dims[0] == o.dims[0] && v.stride == o.stride && o.offset >= v.offset &&
+          (o.offset - v.offset) / 4 + uint64_t(o.dims[1]) <= uint64_t(v.dims[1]))
+        return &w;
     }
     return nullptr;
   }

@@ -1,5 +1,5 @@
-// Whether a plan's steps may run without another look: operands as the kernels' signatures promise them, nothing read before it
-// was written, nothing overwritten while it is needed.
+// Whether a plan's steps may run without another look: operands as the kernels' signatures promise them, nothing read
+// before it was written, nothing overwritten while it is needed.
 #pragma once
 
 namespace ix {

@@ -8,8 +8,8 @@
 
 namespace ix::platform {
 
-int64_t now_ns();                 // monotonic
-inline void pause() {             // inside a spin loop
+int64_t now_ns();      // monotonic
+inline void pause() {  // inside a spin loop
 #if defined(__x86_64__) || defined(_M_X64)
   __builtin_ia32_pause();
 #endif
@@ -26,7 +26,7 @@ void free_pages(void* memory, size_t bytes);
 // Physical cores this process may use: CPU affinity, SMT siblings and container quotas (cgroup v1 and v2) counted in.
 int usable_cores();
 uint64_t total_memory();
-uint64_t free_memory();           // what can be taken without swapping, container limits counted in
+uint64_t free_memory();  // what can be taken without swapping, container limits counted in
 std::string cpu_name();
 
 // A read-only file that knows what it was when it was opened.
@@ -36,8 +36,9 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   ~File();
-  void open(const std::string& path);                          // throws IX_FILE_NOT_FOUND, IX_FILE_READ
-  void read(void* destination, uint64_t offset, size_t bytes) const;  // all bytes, or throws IX_FILE_READ / IX_FILE_CHANGED
+  void open(const std::string& path);  // throws IX_FILE_NOT_FOUND, IX_FILE_READ
+  void read(void* destination, uint64_t offset,
+            size_t bytes) const;  // all bytes, or throws IX_FILE_READ / IX_FILE_CHANGED
   uint64_t size() const { return size_; }
   int64_t mtime_ns() const { return mtime_ns_; }
   const std::string& path() const { return path_; }
@@ -51,6 +52,6 @@ class File {
 
 // Opens a shared library and returns the address of one symbol; nullptr and a reason when that fails. Never closes it.
 void* load_symbol(const std::string& library, const char* symbol, std::string* why);
-std::string own_directory();      // of the addon
+std::string own_directory();  // of the addon
 
 }  // namespace ix::platform

@@ -33,7 +33,8 @@ void wait_on(std::atomic<uint32_t>* word, uint32_t expected) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 void wake(std::atomic<uint32_t>* word, int count) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, count < 0 ? INT_MAX : count, nullptr, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, count < 0 ? INT_MAX : count, nullptr,
+          nullptr, 0);
 }
 
 // Weights stream through 4 KiB pages at the cost of TLB misses and of prefetchers that stop at every page.
@@ -45,7 +46,8 @@ void* alloc_pages(size_t bytes) {
   }
   if (bytes > SIZE_MAX / 2) return nullptr;
   // over-allocate by one large page, then trim, so that the start is aligned and huge pages can back all of it
-  char* p = static_cast<char*>(mmap(nullptr, bytes + kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  char* p = static_cast<char*>(
+      mmap(nullptr, bytes + kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (p == MAP_FAILED) return nullptr;
   const size_t head = (kLarge - (reinterpret_cast<uintptr_t>(p) & (kLarge - 1))) & (kLarge - 1);
   const size_t kept = (bytes + 4095) & ~size_t(4095), mapped = (bytes + kLarge + 4095) & ~size_t(4095);
@@ -102,7 +104,8 @@ int usable_cores() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) {
     for (int i = 0; i < CPU_SETSIZE; i++) {
       if (!CPU_ISSET(i, &set)) continue;
-      const std::string siblings = first_line("/sys/devices/system/cpu/cpu" + std::to_string(i) + "/topology/thread_siblings_list");
+      const std::string siblings =
+          first_line("/sys/devices/system/cpu/cpu" + std::to_string(i) + "/topology/thread_siblings_list");
       physical.insert(siblings.empty() ? "cpu" + std::to_string(i) : siblings);
     }
   }
@@ -145,7 +148,8 @@ File::~File() {
 void File::open(const std::string& path) {
   path_ = path;
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) fail(errno == ENOENT ? "IX_FILE_NOT_FOUND" : "IX_FILE_READ", "cannot open %s: %s", path.c_str(), strerror(errno));
+  if (fd_ < 0)
+    fail(errno == ENOENT ? "IX_FILE_NOT_FOUND" : "IX_FILE_READ", "cannot open %s: %s", path.c_str(), strerror(errno));
   struct stat st;
   if (fstat(fd_, &st) != 0 || !S_ISREG(st.st_mode)) fail("IX_FILE_READ", "%s is not a regular file", path.c_str());
   size_ = uint64_t(st.st_size);
@@ -156,8 +160,12 @@ void File::read(void* destination, uint64_t offset, size_t bytes) const {
   while (bytes > 0) {
     const ssize_t n = pread(fd_, out, std::min<size_t>(bytes, size_t(1) << 30), off_t(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("IX_FILE_READ", "cannot read %s at offset %llu: %s", path_.c_str(), (unsigned long long)offset, strerror(errno));
-    if (n == 0) fail("IX_FILE_CHANGED", "%s ends at offset %llu, earlier than when it was opened", path_.c_str(), (unsigned long long)offset);
+    if (n < 0)
+      fail("IX_FILE_READ", "cannot read %s at offset %llu: %s", path_.c_str(), (unsigned long long)offset,
+           strerror(errno));
+    if (n == 0)
+      fail("IX_FILE_CHANGED", "%s ends at offset %llu, earlier than when it was opened", path_.c_str(),
+           (unsigned long long)offset);
     out += n;
     offset += uint64_t(n);
     bytes -= size_t(n);

@@ -21,8 +21,12 @@ const ix_kernel* find(const Device& device, const char* signature) {
 
 }  // namespace
 
-RowState::RowState(std::shared_ptr<Device> device, const Plan& plan, const std::vector<DeviceMemory>& states, const std::vector<DeviceMemory>& caches)
-    : device_(std::move(device)), plan_(plan), states_(states), caches_(caches),
+RowState::RowState(std::shared_ptr<Device> device, const Plan& plan, const std::vector<DeviceMemory>& states,
+                   const std::vector<DeviceMemory>& caches)
+    : device_(std::move(device)),
+      plan_(plan),
+      states_(states),
+      caches_(caches),
       write_table_(find(*device_, "write_table(table: i32[P,C], edits: i32[E,3])")),
       clear_history_(find(*device_, "clear_history(history: u32[H,V], rows: i32[E])")),
       count_history_(find(*device_, "count_history(history: u32[H,V], edits: i32[E,3])")),
@@ -36,7 +40,9 @@ RowState::RowState(std::shared_ptr<Device> device, const Plan& plan, const std::
   table_edits_.resize(plan.groups.size());
 }
 
-ix_tensor RowState::state(uint32_t index) const { return table(states_[index].data(), plan_.states[index].dims[0], plan_.states[index].dims[1]); }
+ix_tensor RowState::state(uint32_t index) const {
+  return table(states_[index].data(), plan_.states[index].dims[0], plan_.states[index].dims[1]);
+}
 
 void RowState::launch(const ix_kernel* kernel, std::initializer_list<ix_tensor> operands) const {
   const ix_kernel_call call{operands.begin(), nullptr, nullptr};
@@ -53,7 +59,8 @@ void RowState::apply(const std::vector<int32_t>& commands) {
   const auto drop_counts = [&](int32_t row) {
     size_t kept = 0;
     for (size_t k = 0; k < counts_.size(); k += 3)
-      if (counts_[k] != row) std::copy_n(counts_.begin() + std::ptrdiff_t(k), 3, counts_.begin() + std::ptrdiff_t(kept)), kept += 3;
+      if (counts_[k] != row)
+        std::copy_n(counts_.begin() + std::ptrdiff_t(k), 3, counts_.begin() + std::ptrdiff_t(kept)), kept += 3;
     counts_.resize(kept);
   };
   for (size_t i = 0; i < commands.size();) {
@@ -62,11 +69,14 @@ void RowState::apply(const std::vector<int32_t>& commands) {
     switch (kind) {
       case kTableEntry:
         table_edits_[f[0]].insert(table_edits_[f[0]].end(), {f[1], f[2], 0});
-        tables_[f[0]][size_t(f[1]) * size_t(plan_.states[plan_.groups[f[0]].table_state].dims[1]) + size_t(f[2])] = f[3];
+        tables_[f[0]][size_t(f[1]) * size_t(plan_.states[plan_.groups[f[0]].table_state].dims[1]) + size_t(f[2])] =
+            f[3];
         break;
       case kCopyBlock: {
         const size_t bytes = plan_.groups[f[0]].block_bytes;
-        if (f[1] != f[2]) device_->copy(caches_[f[0]].data() + bytes * size_t(f[2]), caches_[f[0]].data() + bytes * size_t(f[1]), bytes);
+        if (f[1] != f[2])
+          device_->copy(caches_[f[0]].data() + bytes * size_t(f[2]), caches_[f[0]].data() + bytes * size_t(f[1]),
+                        bytes);
         break;
       }
       case kClearHistory:
@@ -74,8 +84,12 @@ void RowState::apply(const std::vector<int32_t>& commands) {
         clears_.push_back(f[0]);
         drop_counts(f[0]);  // what is cleared is cleared before anything is counted
         break;
-      case kPromptHistory: count(f, 0); break;
-      case kAnswerHistory: count(f, 1); break;
+      case kPromptHistory:
+        count(f, 0);
+        break;
+      case kAnswerHistory:
+        count(f, 1);
+        break;
       case kLogitBias: {
         auto& biases = bias_[f[0]];
         biases.clear();
@@ -90,7 +104,8 @@ void RowState::apply(const std::vector<int32_t>& commands) {
   for (size_t g = 0; g < tables_.size(); g++) {
     const size_t columns = size_t(plan_.states[plan_.groups[g].table_state].dims[1]);
     std::vector<int32_t>& edits = table_edits_[g];
-    for (size_t e = 0; e < edits.size(); e += 3) edits[e + 2] = tables_[g][size_t(edits[e]) * columns + size_t(edits[e + 1])];
+    for (size_t e = 0; e < edits.size(); e += 3)
+      edits[e + 2] = tables_[g][size_t(edits[e]) * columns + size_t(edits[e + 1])];
     total += edits.size();
   }
   if (total == 0) return;
@@ -112,14 +127,19 @@ void RowState::apply(const std::vector<int32_t>& commands) {
   device_->copy(edits_.data(), staged_edits_.data(), total * 4);
   int32_t* entries = counts + counts_.size();
   for (size_t g = 0; g < tables_.size(); g++) {
-    if (!table_edits_[g].empty()) launch(write_table_, {state(plan_.groups[g].table_state), table(entries, int32_t(table_edits_[g].size() / 3), 3)});
+    if (!table_edits_[g].empty())
+      launch(write_table_,
+             {state(plan_.groups[g].table_state), table(entries, int32_t(table_edits_[g].size() / 3), 3)});
     entries += table_edits_[g].size();
   }
   if (!clears_.empty()) launch(clear_history_, {state(uint32_t(history_)), list(clears, int32_t(clears_.size()))});
-  if (!counts_.empty()) launch(count_history_, {state(uint32_t(history_)), table(counts, int32_t(counts_.size() / 3), 3)});
+  if (!counts_.empty())
+    launch(count_history_, {state(uint32_t(history_)), table(counts, int32_t(counts_.size() / 3), 3)});
 }
 
-void RowState::feed_tokens(int32_t* tokens, uint32_t count) { launch(feed_tokens_, {list(tokens, int32_t(count)), list(last_.data(), int32_t(last_.bytes() / 4))}); }
+void RowState::feed_tokens(int32_t* tokens, uint32_t count) {
+  launch(feed_tokens_, {list(tokens, int32_t(count)), list(last_.data(), int32_t(last_.bytes() / 4))});
+}
 
 void RowState::keep_tokens(const ix_tensor& tokens, int32_t* rows, uint32_t count) {
   launch(keep_tokens_, {tokens, list(rows, int32_t(count)), list(last_.data(), int32_t(last_.bytes() / 4))});

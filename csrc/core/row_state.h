@@ -1,5 +1,5 @@
-// What belongs to a row (a running sequence) between steps: its line of the block tables, its token history, the last token it
-// drew (all on the device, changed by kernels that every backend has), and its logit biases (on the host).
+// What belongs to a row (a running sequence) between steps: its line of the block tables, its token history, the last
+// token it drew (all on the device, changed by kernels that every backend has), and its logit biases (on the host).
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -15,16 +15,19 @@ namespace ix {
 
 // What a step changes before it runs; a flat list of int32: kind, then the fields named here.
 enum Command : int32_t {
-  kTableEntry = 1,      // group, row, column, block
-  kCopyBlock = 2,       // group, source, destination
-  kClearHistory = 3,    // row
-  kPromptHistory = 4,   // row, count, tokens…
-  kAnswerHistory = 5,   // row, count, tokens…
-  kLogitBias = 6,       // row, count, (token, f32 bits)…; replaces the row's list
+  kTableEntry = 1,     // group, row, column, block
+  kCopyBlock = 2,      // group, source, destination
+  kClearHistory = 3,   // row
+  kPromptHistory = 4,  // row, count, tokens…
+  kAnswerHistory = 5,  // row, count, tokens…
+  kLogitBias = 6,      // row, count, (token, f32 bits)…; replaces the row's list
 };
 
 // Fields of a command behind its kind; commands with a list say how long each item is.
-struct CommandShape { int fields; int item; };
+struct CommandShape {
+  int fields;
+  int item;
+};
 inline constexpr CommandShape kCommandShapes[] = {{0, 0}, {4, 0}, {3, 0}, {1, 0}, {2, 1}, {2, 1}, {2, 2}};
 
 class RowState {
@@ -32,7 +35,8 @@ class RowState {
   using Bias = std::pair<int32_t, float>;
 
   // `states` and `caches` are the plan's, on the device; they outlive this.
-  RowState(std::shared_ptr<Device> device, const Plan& plan, const std::vector<DeviceMemory>& states, const std::vector<DeviceMemory>& caches);
+  RowState(std::shared_ptr<Device> device, const Plan& plan, const std::vector<DeviceMemory>& states,
+           const std::vector<DeviceMemory>& caches);
 
   // Launches what checked commands ask for. Ends before the next call's: the device is synchronized in between.
   void apply(const std::vector<int32_t>& commands);
@@ -53,10 +57,11 @@ class RowState {
   const std::vector<DeviceMemory>& caches_;
   const ix_kernel *write_table_, *clear_history_, *count_history_, *feed_tokens_, *keep_tokens_;
   int history_ = -1;
-  DeviceMemory last_;                            // i32 by row
+  DeviceMemory last_;  // i32 by row
   HostMemory staged_edits_;
   DeviceMemory edits_;
-  std::vector<std::vector<int32_t>> tables_;     // copies of the block tables, so that of several entries for a place the last one counts
+  std::vector<std::vector<int32_t>>
+      tables_;  // copies of the block tables, so that of several entries for a place the last one counts
   std::vector<std::vector<int32_t>> table_edits_;
   std::vector<int32_t> clears_, counts_;
   std::unordered_map<int32_t, std::vector<Bias>> bias_;

@@ -7,7 +7,8 @@ namespace {
 
 std::string_view trim(std::string_view text) {
   const size_t first = text.find_first_not_of(' ');
-  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(' ') + 1 - first);
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(' ') + 1 - first);
 }
 
 // Splits at commas outside of brackets.
@@ -30,7 +31,8 @@ Parameter typed(std::string_view text) {
   Parameter p;
   const size_t open = text.find('[');
   p.type = trim(text.substr(0, open));
-  if (open != std::string_view::npos && text.back() == ']') p.dims = parts(text.substr(open + 1, text.size() - open - 2));
+  if (open != std::string_view::npos && text.back() == ']')
+    p.dims = parts(text.substr(open + 1, text.size() - open - 2));
   return p;
 }
 
@@ -44,7 +46,8 @@ Signature parse_signature(std::string_view text) {
   out.op = text.substr(0, open);
   for (const std::string_view item : parts(text.substr(open + 1, close - open - 1))) {
     const size_t colon = item.find(':');
-    if (colon == std::string_view::npos || colon == 0) fail("IX_PLAN", "the plan is damaged: a kernel's parameter is \"%.*s\"", int(item.size()), item.data());
+    if (colon == std::string_view::npos || colon == 0)
+      fail("IX_PLAN", "the plan is damaged: a kernel's parameter is \"%.*s\"", int(item.size()), item.data());
     Parameter p = typed(trim(item.substr(colon + 1)));
     p.optional = item[colon - 1] == '?';
     p.name = item.substr(0, colon - (p.optional ? 1 : 0));

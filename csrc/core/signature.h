@@ -6,15 +6,15 @@
 namespace ix {
 
 struct Parameter {
-  std::string_view name, type;          // a result has no name
-  std::vector<std::string_view> dims;   // names or numbers; empty for scalars
+  std::string_view name, type;         // a result has no name
+  std::vector<std::string_view> dims;  // names or numbers; empty for scalars
   bool optional = false;
 };
 
 struct Signature {
   std::string_view op;
   std::vector<Parameter> operands, scalars;
-  std::vector<Parameter> results;       // without those that are an operand changed in place: caches
+  std::vector<Parameter> results;  // without those that are an operand changed in place: caches
 };
 
 // Throws IX_PLAN. The parts point into `text`.

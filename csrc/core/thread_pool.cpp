@@ -9,7 +9,7 @@ namespace ix {
 namespace {
 constexpr int64_t kIdleSpinNs = 200'000;  // hides the 30 us wake-up across short serial gaps within a step
 constexpr int64_t kJoinSpinNs = 20'000;
-constexpr int kClockEvery = 32;           // pauses between two looks at the clock
+constexpr int kClockEvery = 32;  // pauses between two looks at the clock
 
 // Spins until `done()` or until the time is over; false when it is over.
 template <class F>
@@ -39,10 +39,19 @@ void ThreadPool::prepare(int threads) {
 
 void ThreadPool::run(int chunks, Section section, void* ctx) {
   if (chunks > int(kMask)) {  // more chunks than a word can count: in parts
-    struct Part { Section section; void* ctx; int base; } part{section, ctx, 0};
+    struct Part {
+      Section section;
+      void* ctx;
+      int base;
+    } part{section, ctx, 0};
     for (; part.base < chunks; part.base += int(kMask))
-      run(std::min(chunks - part.base, int(kMask)),
-          [](void* c, int chunk, int thread) { auto* p = static_cast<Part*>(c); p->section(p->ctx, p->base + chunk, thread); }, &part);
+      run(
+          std::min(chunks - part.base, int(kMask)),
+          [](void* c, int chunk, int thread) {
+            auto* p = static_cast<Part*>(c);
+            p->section(p->ctx, p->base + chunk, thread);
+          },
+          &part);
     return;
   }
   section_ = section;
@@ -69,7 +78,8 @@ void ThreadPool::join(int chunks) {
   }
 }
 
-// A claim is a compare-and-swap of the very word that was looked at, so it belongs to the section whose limit was checked.
+// A claim is a compare-and-swap of the very word that was looked at, so it belongs to the section whose limit was
+// checked.
 bool ThreadPool::drain(int thread) {
   bool any = false;
   uint64_t word = word_.load(std::memory_order_acquire);
@@ -85,10 +95,12 @@ bool ThreadPool::drain(int thread) {
 }
 
 void ThreadPool::work(int thread) {
-  const auto idle = [&] { return thread >= limit_.load(std::memory_order_relaxed) || [&] {
+  const auto idle = [&] {
+    return thread >= limit_.load(std::memory_order_relaxed) || [&] {
       const uint64_t word = word_.load(std::memory_order_seq_cst);
       return (word & kMask) >= (word >> 20 & kMask);
-    }(); };
+    }();
+  };
   for (;;) {
     drain(thread);
     if (spin(kIdleSpinNs, [&] { return !idle(); })) continue;

@@ -1,7 +1,8 @@
 // The process-wide pool of CPU threads, for short parallel sections (a decode step has about 200 of them).
 //
 // Rules that keep it alive on a shared machine:
-//  * the caller takes part and never waits for a thread that has not claimed a chunk: if that thread's core is taken, the
+//  * the caller takes part and never waits for a thread that has not claimed a chunk: if that thread's core is taken,
+//  the
 //    caller does the whole loop alone;
 //  * chunks are claimed one by one, so a slow thread gets less work;
 //  * every wait spins for a bounded time, then sleeps.
@@ -40,8 +41,8 @@ class ThreadPool {
   bool drain(int thread);
   void work(int thread);
 
-  // word_ = generation:24 | chunks:20 | next:20. Claiming a chunk names the section, so a thread that wakes late can never run a
-  // chunk of a finished one: a successful claim keeps that section's caller waiting.
+  // word_ = generation:24 | chunks:20 | next:20. Claiming a chunk names the section, so a thread that wakes late can
+  // never run a chunk of a finished one: a successful claim keeps that section's caller waiting.
   static constexpr uint64_t kMask = (1u << 20) - 1;
   alignas(64) std::atomic<uint64_t> word_{0};
   alignas(64) std::atomic<uint32_t> done_{0};

@@ -22,17 +22,23 @@ Source open_source(const CheckpointTensor& tensor, const std::vector<platform::F
   const char* name = tensor.name.c_str();
   const Dtype* dtype = find_dtype(tensor.dtype);
   if (!dtype) fail("IX_UNSUPPORTED_FORMAT", "tensor %s has type %s, which has no kernels", name, tensor.dtype.c_str());
-  if (tensor.file >= files.size()) fail("IX_MODEL_FORMAT", "tensor %s names file %u of %zu", name, tensor.file, files.size());
+  if (tensor.file >= files.size())
+    fail("IX_MODEL_FORMAT", "tensor %s names file %u of %zu", name, tensor.file, files.size());
   uint64_t elements = 1;
   for (uint64_t d : tensor.dims)
-    if (d == 0 || __builtin_mul_overflow(elements, d, &elements)) fail("IX_MODEL_FORMAT", "tensor %s has an impossible shape", name);
+    if (d == 0 || __builtin_mul_overflow(elements, d, &elements))
+      fail("IX_MODEL_FORMAT", "tensor %s has an impossible shape", name);
   const uint64_t columns = tensor.dims.size() > 1 ? tensor.dims.back() : 1;
-  if (tensor.dims.size() > 1 && columns % dtype->block_elements) fail("IX_MODEL_FORMAT", "tensor %s: rows of %llu are no multiple of the block of %s", name, (unsigned long long)columns, tensor.dtype.c_str());
-  if (tensor.dims.size() <= 1 && dtype->block_elements != 1) fail("IX_MODEL_FORMAT", "tensor %s: a vector cannot have type %s", name, tensor.dtype.c_str());
+  if (tensor.dims.size() > 1 && columns % dtype->block_elements)
+    fail("IX_MODEL_FORMAT", "tensor %s: rows of %llu are no multiple of the block of %s", name,
+         (unsigned long long)columns, tensor.dtype.c_str());
+  if (tensor.dims.size() <= 1 && dtype->block_elements != 1)
+    fail("IX_MODEL_FORMAT", "tensor %s: a vector cannot have type %s", name, tensor.dtype.c_str());
   const uint64_t row_bytes = columns / dtype->block_elements * dtype->block_bytes, rows = elements / columns;
   const platform::File& file = files[tensor.file];
   uint64_t bytes;
-  if (__builtin_mul_overflow(rows, row_bytes, &bytes) || bytes != tensor.bytes || tensor.offset > file.size() || file.size() - tensor.offset < bytes)
+  if (__builtin_mul_overflow(rows, row_bytes, &bytes) || bytes != tensor.bytes || tensor.offset > file.size() ||
+      file.size() - tensor.offset < bytes)
     fail("IX_MODEL_FORMAT", "tensor %s lies outside of %s", name, file.path().c_str());
   return {&file, tensor.offset, dtype, rows, columns, row_bytes};
 }
@@ -40,15 +46,17 @@ Source open_source(const CheckpointTensor& tensor, const std::vector<platform::F
 // One source of a weight, bound to its tensor.
 struct Run {
   const PlanSource* plan;
-  const Source* source;        // nullptr: rows of zeros
-  uint64_t first;              // row of the weight at which the run starts
-  std::vector<char> turned;    // of a transposed tensor: all of it, turned
+  const Source* source;      // nullptr: rows of zeros
+  uint64_t first;            // row of the weight at which the run starts
+  std::vector<char> turned;  // of a transposed tensor: all of it, turned
 
-  // Rows were permuted per head as llama.cpp does: row (h, half, i) of the architecture is row (h, i, half) of the file.
+  // Rows were permuted per head as llama.cpp does: row (h, half, i) of the architecture is row (h, i, half) of the
+  // file.
   uint64_t file_row(uint64_t row) const {
     const uint64_t wanted = plan->row_start + row;
     if (!plan->rope_heads) return wanted;
-    const uint64_t width = (plan->transposed ? source->columns : source->rows) / plan->rope_heads, head = wanted / width, r = wanted % width;
+    const uint64_t width = (plan->transposed ? source->columns : source->rows) / plan->rope_heads,
+                   head = wanted / width, r = wanted % width;
     return head * width + r % (width / 2) * 2 + r / (width / 2);
   }
 };
@@ -56,13 +64,18 @@ struct Run {
 class WeightLoader {
  public:
   WeightLoader(const PlanWeight& weight, const ix_layout* layout, std::vector<Run> runs)
-      : weight_(weight), layout_(layout), runs_(std::move(runs)), columns_(weight.columns()), dtype_(find_dtype(layout ? layout->source : "f32")),
+      : weight_(weight),
+        layout_(layout),
+        runs_(std::move(runs)),
+        columns_(weight.columns()),
+        dtype_(find_dtype(layout ? layout->source : "f32")),
         row_bytes_(columns_ / dtype_->block_elements * dtype_->block_bytes) {}
 
   // Fills out with rows [first, first + count), each row_bytes long, in the layout's source type.
   void read_rows(uint64_t first, uint64_t count, char* out, std::vector<char>& scratch) const {
     for (uint64_t done = 0; done < count;) {
-      const Run& run = *std::prev(std::upper_bound(runs_.begin(), runs_.end(), first + done, [](uint64_t row, const Run& r) { return row < r.first; }));
+      const Run& run = *std::prev(std::upper_bound(runs_.begin(), runs_.end(), first + done,
+                                                   [](uint64_t row, const Run& r) { return row < r.first; }));
       const uint64_t start = first + done - run.first;
       const uint64_t rows = std::min(count - done, run.plan->row_count - start);
       read_run(run, start, rows, out + done * row_bytes_, scratch);
@@ -86,13 +99,16 @@ class WeightLoader {
       const uint64_t row = run.file_row(start + r);
       if (!verbatim) scratch.resize(at_once * stored_bytes);
       char* const stored = verbatim ? out : scratch.data();
-      if (plan.transposed) std::memcpy(stored, run.turned.data() + row * stored_bytes, at_once * stored_bytes);
-      else source.file->read(stored, source.offset + row * stored_bytes, at_once * stored_bytes);
+      if (plan.transposed)
+        std::memcpy(stored, run.turned.data() + row * stored_bytes, at_once * stored_bytes);
+      else
+        source.file->read(stored, source.offset + row * stored_bytes, at_once * stored_bytes);
       if (verbatim) continue;
       float* values = reinterpret_cast<float*>(out);
       row_to_f32(*source.dtype, stored, at_once * columns_, values);
       if (plan.scale != 1 || plan.add_one)
-        for (uint64_t i = 0; i < at_once * columns_; i++) values[i] = values[i] * plan.scale + (plan.add_one ? 1.0f : 0.0f);
+        for (uint64_t i = 0; i < at_once * columns_; i++)
+          values[i] = values[i] * plan.scale + (plan.add_one ? 1.0f : 0.0f);
     }
   }
 
@@ -105,7 +121,8 @@ class WeightLoader {
 };
 
 // Binds a weight's sources to tensors, checking that rows and columns fit.
-std::vector<Run> bind_sources(const PlanWeight& weight, const Dtype& dtype, const std::map<std::string_view, Source>& tensors) {
+std::vector<Run> bind_sources(const PlanWeight& weight, const Dtype& dtype,
+                              const std::map<std::string_view, Source>& tensors) {
   std::vector<Run> runs;
   uint64_t next = 0;
   const std::string name(weight.name);
@@ -120,58 +137,82 @@ std::vector<Run> bind_sources(const PlanWeight& weight, const Dtype& dtype, cons
       const uint64_t rows = plan.transposed ? s.columns : s.rows, columns = plan.transposed ? s.rows : s.columns;
       const bool converts = plan.add_one || plan.scale != 1 || s.dtype != &dtype;
       if (columns != weight.columns() || plan.row_start > rows || rows - plan.row_start < plan.row_count)
-        fail("IX_MODEL_FORMAT", "tensor %s does not have the shape that weight %s needs", std::string(plan.tensor).c_str(), name.c_str());
-      if (converts && dtype.name != "f32") fail("IX_PLAN", "weight %s: only f32 layouts can be converted to while loading", name.c_str());
-      if (plan.rope_heads && rows % (2 * uint64_t(plan.rope_heads))) fail("IX_MODEL_FORMAT", "tensor %s does not divide into %u heads", std::string(plan.tensor).c_str(), plan.rope_heads);
+        fail("IX_MODEL_FORMAT", "tensor %s does not have the shape that weight %s needs",
+             std::string(plan.tensor).c_str(), name.c_str());
+      if (converts && dtype.name != "f32")
+        fail("IX_PLAN", "weight %s: only f32 layouts can be converted to while loading", name.c_str());
+      if (plan.rope_heads && rows % (2 * uint64_t(plan.rope_heads)))
+        fail("IX_MODEL_FORMAT", "tensor %s does not divide into %u heads", std::string(plan.tensor).c_str(),
+             plan.rope_heads);
       if (plan.transposed) {
-        if (s.dtype->block_elements != 1) fail("IX_UNSUPPORTED_FORMAT", "tensor %s: a block format cannot be transposed", std::string(plan.tensor).c_str());
+        if (s.dtype->block_elements != 1)
+          fail("IX_UNSUPPORTED_FORMAT", "tensor %s: a block format cannot be transposed",
+               std::string(plan.tensor).c_str());
         const size_t element = s.dtype->block_bytes;
         std::vector<char> stored(s.rows * s.row_bytes);
         s.file->read(stored.data(), s.offset, stored.size());
         run.turned.resize(stored.size());
         for (uint64_t r = 0; r < s.rows; r++)
-          for (uint64_t c = 0; c < s.columns; c++) std::memcpy(run.turned.data() + (c * s.rows + r) * element, stored.data() + (r * s.columns + c) * element, element);
+          for (uint64_t c = 0; c < s.columns; c++)
+            std::memcpy(run.turned.data() + (c * s.rows + r) * element, stored.data() + (r * s.columns + c) * element,
+                        element);
       }
     }
     runs.push_back(std::move(run));
   }
-  if (next != weight.rows()) fail("IX_PLAN", "the load program of weight %s gives %llu rows of %llu", name.c_str(), (unsigned long long)next, (unsigned long long)weight.rows());
+  if (next != weight.rows())
+    fail("IX_PLAN", "the load program of weight %s gives %llu rows of %llu", name.c_str(), (unsigned long long)next,
+         (unsigned long long)weight.rows());
   return runs;
 }
 
 // Runs f(task, thread) in parallel; the first exception of any task is thrown again here.
 void parallel_tasks(int threads, int tasks, const std::function<void(int, int)>& f) {
-  struct Shared { const std::function<void(int, int)>& f; std::mutex mutex; std::exception_ptr error; std::atomic<bool> failed{false}; } shared{f, {}, {}, {}};
+  struct Shared {
+    const std::function<void(int, int)>& f;
+    std::mutex mutex;
+    std::exception_ptr error;
+    std::atomic<bool> failed{false};
+  } shared{f, {}, {}, {}};
   ThreadPool::Lease lease(ThreadPool::instance(), threads);
-  lease.run(tasks, [](void* ctx, int task, int thread) {
-    auto& s = *static_cast<Shared*>(ctx);
-    if (s.failed) return;
-    try {
-      s.f(task, thread);
-    } catch (...) {
-      std::lock_guard lock(s.mutex);
-      if (!s.error) s.error = std::current_exception();
-      s.failed = true;
-    }
-  }, &shared);
+  lease.run(
+      tasks,
+      [](void* ctx, int task, int thread) {
+        auto& s = *static_cast<Shared*>(ctx);
+        if (s.failed) return;
+        try {
+          s.f(task, thread);
+        } catch (...) {
+          std::lock_guard lock(s.mutex);
+          if (!s.error) s.error = std::current_exception();
+          s.failed = true;
+        }
+      },
+      &shared);
   if (shared.error) std::rethrow_exception(shared.error);
 }
 
 }  // namespace
 
-WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Checkpoint& checkpoint, LoadProgress& progress) {
+WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Checkpoint& checkpoint,
+                     LoadProgress& progress) {
   std::vector<platform::File> files(checkpoint.files.size());
   for (size_t i = 0; i < files.size(); i++) files[i].open(checkpoint.files[i]);
   std::map<std::string_view, Source> tensors;
   for (const CheckpointTensor& tensor : checkpoint.tensors) tensors.emplace(tensor.name, open_source(tensor, files));
 
-  struct Placed { const ix_layout* layout; uint64_t panel_bytes, panel_rows, panels, rows_per_stack; uint64_t bytes; };
+  struct Placed {
+    const ix_layout* layout;
+    uint64_t panel_bytes, panel_rows, panels, rows_per_stack;
+    uint64_t bytes;
+  };
   std::vector<Placed> placed;
   double bytes = 0;
   for (const PlanWeight& w : plan.weights) {
     const std::string layout_name(w.layout);
     const ix_layout* layout = w.layout == "f32" ? nullptr : device->find_layout(layout_name);
-    if (!layout && w.layout != "f32") fail("IX_PLAN", "weight %s: there is no layout %s", std::string(w.name).c_str(), layout_name.c_str());
+    if (!layout && w.layout != "f32")
+      fail("IX_PLAN", "weight %s: there is no layout %s", std::string(w.name).c_str(), layout_name.c_str());
     const uint64_t stacks = w.rank == 3 ? uint64_t(w.dims[0]) : 1, rows = w.rows() / stacks;
     const uint64_t panel_rows = layout ? uint64_t(layout->panel_rows) : rows;  // plain f32: one panel
     const uint64_t panel_bytes = layout ? layout->panel_bytes(int64_t(w.columns())) : rows * w.columns() * 4;
@@ -189,7 +230,9 @@ WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Che
     memory_.emplace_back(device, p.bytes);
     const Dtype* dtype = find_dtype(p.layout ? p.layout->source : "f32");
     if (!dtype) fail("IX_PLAN", "layout %s packs an unknown type", p.layout->name);
-    if (w.columns() % dtype->block_elements) fail("IX_PLAN", "weight %s: rows of %llu are no multiple of the block of %s", std::string(w.name).c_str(), (unsigned long long)w.columns(), p.layout->source);
+    if (w.columns() % dtype->block_elements)
+      fail("IX_PLAN", "weight %s: rows of %llu are no multiple of the block of %s", std::string(w.name).c_str(),
+           (unsigned long long)w.columns(), p.layout->source);
     const WeightLoader loader(w, p.layout, bind_sources(w, *dtype, tensors));
     const uint64_t per_task = std::max<uint64_t>(1, (uint64_t(1) << 20) / std::max<uint64_t>(1, p.panel_bytes));
     const uint64_t panels_per_stack = (p.rows_per_stack + p.panel_rows - 1) / p.panel_rows;
@@ -200,7 +243,8 @@ WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Che
       std::vector<const void*> pointers(p.layout ? p.panel_rows : 0);
       for (uint64_t panel = task * per_task; panel < std::min(p.panels, (task + 1) * per_task); panel++) {
         const uint64_t in_stack = panel % panels_per_stack * p.panel_rows;
-        const uint64_t first = panel / panels_per_stack * p.rows_per_stack + in_stack, count = std::min(p.panel_rows, p.rows_per_stack - in_stack);
+        const uint64_t first = panel / panels_per_stack * p.rows_per_stack + in_stack,
+                       count = std::min(p.panel_rows, p.rows_per_stack - in_stack);
         rows.resize(count * loader.row_bytes());
         loader.read_rows(first, count, rows.data(), scratch);
         const char* source = rows.data();
@@ -213,7 +257,9 @@ WeightSet::WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Che
           source = aligned;
         }
         ix_error error{};
-        if (device->backend().upload(device->handle(), destination + panel * p.panel_bytes, source, p.panel_bytes, &error) != 0) raise(error);
+        if (device->backend().upload(device->handle(), destination + panel * p.panel_bytes, source, p.panel_bytes,
+                                     &error) != 0)
+          raise(error);
         progress.loaded += p.panel_bytes;
       }
     });
@@ -244,8 +290,9 @@ Store& store() {
 }
 }  // namespace
 
-std::shared_ptr<const WeightSet> acquire_weights(const std::string& key, std::shared_ptr<Device> device, const Plan& plan,
-                                                 const Checkpoint& checkpoint, LoadProgress& progress) {
+std::shared_ptr<const WeightSet> acquire_weights(const std::string& key, std::shared_ptr<Device> device,
+                                                 const Plan& plan, const Checkpoint& checkpoint,
+                                                 LoadProgress& progress) {
   Store& s = store();
   std::unique_lock lock(s.mutex);
   Entry& entry = s.entries[key];  // entries are never removed: a key is small

@@ -45,9 +45,11 @@ class WeightSet {
   std::vector<DeviceMemory> memory_;
 };
 
-// Loads a set, or shares the one that this process has or is loading under the same key (file identities, load program, device).
-// Throws what loading throws; a caller that waits for another one's load tries itself when that one was cancelled.
-std::shared_ptr<const WeightSet> acquire_weights(const std::string& key, std::shared_ptr<Device> device, const Plan& plan,
-                                                 const Checkpoint& checkpoint, LoadProgress& progress);
+// Loads a set, or shares the one that this process has or is loading under the same key (file identities, load program,
+// device). Throws what loading throws; a caller that waits for another one's load tries itself when that one was
+// cancelled.
+std::shared_ptr<const WeightSet> acquire_weights(const std::string& key, std::shared_ptr<Device> device,
+                                                 const Plan& plan, const Checkpoint& checkpoint,
+                                                 LoadProgress& progress);
 
 }  // namespace ix

@@ -107,8 +107,7 @@ ix_device* open(int32_t index, const ix_device_options* options, ix_error* error
   ix_device* device = new ix_device;
   device->index = index;
   device->num_threads = options->num_threads > 0 ? options->num_threads : int(std::max(1u, std::thread::hardware_concurrency()));
-  if (!ok(cudaDeviceGetAttribute(&device->stream.multiprocessors, cudaDevAttrMultiProcessorCount, index), "reading the GPU's properties", error) ||
-      !ok(cudaStreamCreateWithFlags(&device->stream.handle, cudaStreamNonBlocking), "making a stream", error) ||
+  if (!ok(cudaStreamCreateWithFlags(&device->stream.handle, cudaStreamNonBlocking), "making a stream", error) ||
       !ok(cudaStreamCreateWithFlags(&device->uploads, cudaStreamNonBlocking), "making a stream", error)) {
     close(device);
     return nullptr;

@@ -10,7 +10,6 @@
 // The CUDA stream of a device, and the first launch on it that failed since the last synchronize.
 struct ix_stream {
   cudaStream_t handle;
-  int multiprocessors;
   char error[IX_ERROR_TEXT];
 };
 

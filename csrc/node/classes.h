@@ -1,5 +1,5 @@
-// The addon's classes. Thin: they turn JavaScript values into the arguments of core and core's errors into JavaScript errors.
-// State is per environment (a class's constructor data); nothing here is global.
+// The addon's classes. Thin: they turn JavaScript values into the arguments of core and core's errors into JavaScript
+// errors. State is per environment (a class's constructor data); nothing here is global.
 #pragma once
 #include <napi.h>
 
@@ -20,14 +20,16 @@ namespace ix::node {
 // The native object behind an argument of class T; IX_INVALID_ARGUMENT for anything else.
 template <class T>
 T& unwrap(Napi::Value value) {
-  if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&T::kTag)) fail("IX_INVALID_ARGUMENT", "an argument is not a %s of this addon", T::kName);
+  if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&T::kTag))
+    fail("IX_INVALID_ARGUMENT", "an argument is not a %s of this addon", T::kName);
   return *T::Unwrap(value.As<Napi::Object>());
 }
 
 // A number that counts something: whole, not negative, exact. Conversions of Node-API would turn NaN into 0.
 inline uint64_t whole(Napi::Value value, const char* code, const char* what) {
   const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
-  if (!(number >= 0 && number <= 9007199254740991.0) || number != double(uint64_t(number))) fail(code, "%s is not a whole number", what);
+  if (!(number >= 0 && number <= 9007199254740991.0) || number != double(uint64_t(number)))
+    fail(code, "%s is not a whole number", what);
   return uint64_t(number);
 }
 

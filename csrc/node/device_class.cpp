@@ -48,15 +48,19 @@ static Napi::Value devices(const Napi::CallbackInfo& info) {
 DeviceClass::DeviceClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<DeviceClass>(info) {
   guarded(info.Env(), [&] {
     const ix_backend* backend = find_backend(info[0].As<Napi::String>(), info[3].As<Napi::String>());
-    device_ = std::make_shared<Device>(backend, info[1].As<Napi::Number>().Int32Value(), info[2].As<Napi::Number>().Int32Value());
+    device_ = std::make_shared<Device>(backend, info[1].As<Napi::Number>().Int32Value(),
+                                       info[2].As<Napi::Number>().Int32Value());
     info.This().As<Napi::Object>().TypeTag(&kTag);
   });
 }
 
-Napi::Value DeviceClass::num_threads(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), device_->num_threads()); }
+Napi::Value DeviceClass::num_threads(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), device_->num_threads());
+}
 
 Napi::Value DeviceClass::info(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] { return info_object(info.Env(), device_->backend().name, device_->index(), device_->info()); });
+  return guarded(info.Env(),
+                 [&] { return info_object(info.Env(), device_->backend().name, device_->index(), device_->info()); });
 }
 
 Napi::Value DeviceClass::kernels(const Napi::CallbackInfo& info) {
@@ -98,13 +102,14 @@ Napi::Value DeviceClass::panel_bytes(const Napi::CallbackInfo& info) {
 }
 
 Napi::Function DeviceClass::define(Napi::Env env) {
-  return DefineClass(env, "Device", {
-    InstanceAccessor<&DeviceClass::num_threads>("numThreads"),
-    InstanceMethod<&DeviceClass::info>("info"),
-    InstanceMethod<&DeviceClass::kernels>("kernels"),
-    InstanceMethod<&DeviceClass::layouts>("layouts"),
-    InstanceMethod<&DeviceClass::panel_bytes>("panelBytes"),
-  });
+  return DefineClass(env, "Device",
+                     {
+                         InstanceAccessor<&DeviceClass::num_threads>("numThreads"),
+                         InstanceMethod<&DeviceClass::info>("info"),
+                         InstanceMethod<&DeviceClass::kernels>("kernels"),
+                         InstanceMethod<&DeviceClass::layouts>("layouts"),
+                         InstanceMethod<&DeviceClass::panel_bytes>("panelBytes"),
+                     });
 }
 
 void register_device(Napi::Env env, Napi::Object exports) {

@@ -12,11 +12,14 @@ ExecutorClass::ExecutorClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
     const Napi::Object options = info[3].As<Napi::Object>();
     const Napi::Array blocks = options.Get("blocks").As<Napi::Array>();
     ExecutorOptions out;
-    for (uint32_t i = 0; i < blocks.Length(); i++) out.blocks.push_back(uint32_t(std::min<uint64_t>(whole(blocks.Get(i), "IX_INVALID_ARGUMENT", "the number of a group's blocks"), INT32_MAX)));
+    for (uint32_t i = 0; i < blocks.Length(); i++)
+      out.blocks.push_back(uint32_t(std::min<uint64_t>(
+          whole(blocks.Get(i), "IX_INVALID_ARGUMENT", "the number of a group's blocks"), INT32_MAX)));
     out.checked = options.Get("checked").ToBoolean();
-    executor_ = std::make_unique<Executor>(unwrap<DeviceClass>(info[0]).device(),
-                                           std::make_shared<const Plan>(std::vector<uint8_t>(bytes.Data(), bytes.Data() + bytes.ByteLength())),
-                                           unwrap<WeightsClass>(info[2]).set(), out);
+    executor_ = std::make_unique<Executor>(
+        unwrap<DeviceClass>(info[0]).device(),
+        std::make_shared<const Plan>(std::vector<uint8_t>(bytes.Data(), bytes.Data() + bytes.ByteLength())),
+        unwrap<WeightsClass>(info[2]).set(), out);
   });
 }
 
@@ -36,8 +39,13 @@ Napi::Value ExecutorClass::submit(const Napi::CallbackInfo& info) {
     Napi::ArrayBuffer inputs = step.Get("inputs").As<Napi::ArrayBuffer>();
     const Napi::Int32Array commands = step.Get("commands").As<Napi::Int32Array>();
     const uint32_t num_commands = step.Get("numCommands").As<Napi::Number>().Uint32Value();
-    if (inputs.ByteLength() < executor().plan().input_bytes || num_commands > commands.ElementLength()) fail("IX_INVALID_ARGUMENT", "the step's buffers are too small");
-    StepInput in{{}, static_cast<const uint8_t*>(inputs.Data()), commands.Data(), num_commands, step.Get("wanted").As<Napi::Number>().Uint32Value()};
+    if (inputs.ByteLength() < executor().plan().input_bytes || num_commands > commands.ElementLength())
+      fail("IX_INVALID_ARGUMENT", "the step's buffers are too small");
+    StepInput in{{},
+                 static_cast<const uint8_t*>(inputs.Data()),
+                 commands.Data(),
+                 num_commands,
+                 step.Get("wanted").As<Napi::Number>().Uint32Value()};
     for (uint32_t i = 0; i < IX_NUM_DIMS; i++) in.dims[i] = dims.Get(i).As<Napi::Number>().Uint32Value();
     return Napi::Number::New(info.Env(), double(executor().submit(in)));
   });
@@ -56,7 +64,8 @@ Napi::Value ExecutorClass::wait(const Napi::CallbackInfo& info) {
       const Executor::Output output = executor().output(ticket, i);
       const Napi::TypedArray array = value.As<Napi::TypedArray>();
       const size_t bytes = size_t(output.rows) * output.columns * 4;
-      if (array.ByteLength() < bytes) fail("IX_INVALID_ARGUMENT", "the array for output %u holds %zu bytes of %zu", i, array.ByteLength(), bytes);
+      if (array.ByteLength() < bytes)
+        fail("IX_INVALID_ARGUMENT", "the array for output %u holds %zu bytes of %zu", i, array.ByteLength(), bytes);
       if (bytes) std::memcpy(static_cast<char*>(array.ArrayBuffer().Data()) + array.ByteOffset(), output.data, bytes);
       rows[i] = output.rows;
     }
@@ -97,15 +106,16 @@ Napi::Value ExecutorClass::probed(const Napi::CallbackInfo& info) {
 void ExecutorClass::close(const Napi::CallbackInfo&) { executor_.reset(); }
 
 Napi::Function ExecutorClass::define(Napi::Env env) {
-  return DefineClass(env, "Executor", {
-    InstanceAccessor<&ExecutorClass::memory_bytes>("memoryBytes"),
-    InstanceMethod<&ExecutorClass::submit>("submit"),
-    InstanceMethod<&ExecutorClass::wait>("wait"),
-    InstanceMethod<&ExecutorClass::trace>("trace"),
-    InstanceMethod<&ExecutorClass::probe>("probe"),
-    InstanceMethod<&ExecutorClass::probed>("probed"),
-    InstanceMethod<&ExecutorClass::close>("close"),
-  });
+  return DefineClass(env, "Executor",
+                     {
+                         InstanceAccessor<&ExecutorClass::memory_bytes>("memoryBytes"),
+                         InstanceMethod<&ExecutorClass::submit>("submit"),
+                         InstanceMethod<&ExecutorClass::wait>("wait"),
+                         InstanceMethod<&ExecutorClass::trace>("trace"),
+                         InstanceMethod<&ExecutorClass::probe>("probe"),
+                         InstanceMethod<&ExecutorClass::probed>("probed"),
+                         InstanceMethod<&ExecutorClass::close>("close"),
+                     });
 }
 
 void register_executor(Napi::Env env, Napi::Object exports) { exports["Executor"] = ExecutorClass::define(env); }

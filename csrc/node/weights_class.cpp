@@ -5,7 +5,8 @@
 
 namespace ix::node {
 
-// What the loading thread and the object share: the object may be collected, or its environment end, while loading goes on.
+// What the loading thread and the object share: the object may be collected, or its environment end, while loading goes
+// on.
 struct WeightsClass::Load {
   std::shared_ptr<Device> device;
   std::shared_ptr<const Plan> plan;
@@ -21,7 +22,10 @@ namespace {
 class LoadWorker : public Napi::AsyncWorker {
  public:
   LoadWorker(Napi::Env env, std::function<void()> work, std::function<void()> done)
-      : Napi::AsyncWorker(env, "inferx.load"), work_(std::move(work)), done_(std::move(done)), deferred_(Napi::Promise::Deferred::New(env)) {}
+      : Napi::AsyncWorker(env, "inferx.load"),
+        work_(std::move(work)),
+        done_(std::move(done)),
+        deferred_(Napi::Promise::Deferred::New(env)) {}
   Napi::Promise promise() const { return deferred_.Promise(); }
 
  private:
@@ -40,7 +44,9 @@ class LoadWorker : public Napi::AsyncWorker {
     done_();
     deferred_.Resolve(Env().Undefined());
   }
-  void OnError(const Napi::Error& error) override { deferred_.Reject(error_ ? to_js(Env(), *error_).Value() : error.Value()); }
+  void OnError(const Napi::Error& error) override {
+    deferred_.Reject(error_ ? to_js(Env(), *error_).Value() : error.Value());
+  }
 
   std::function<void()> work_, done_;
   Napi::Promise::Deferred deferred_;
@@ -53,9 +59,15 @@ Checkpoint read_checkpoint(const Napi::Array& tensors, const Napi::Array& files)
   for (uint32_t i = 0; i < tensors.Length(); i++) {
     const Napi::HandleScope scope(tensors.Env());
     const Napi::Object t = tensors.Get(i).As<Napi::Object>();
-    const auto number = [](Napi::Value value) { return whole(value, "IX_MODEL_FORMAT", "a number in the table of tensors"); };
-    CheckpointTensor tensor{t.Get("name").As<Napi::String>(), t.Get("dtype").As<Napi::String>(), uint32_t(std::min<uint64_t>(number(t.Get("file")), UINT32_MAX)),
-                            number(t.Get("offset")), number(t.Get("bytes")), {}};
+    const auto number = [](Napi::Value value) {
+      return whole(value, "IX_MODEL_FORMAT", "a number in the table of tensors");
+    };
+    CheckpointTensor tensor{t.Get("name").As<Napi::String>(),
+                            t.Get("dtype").As<Napi::String>(),
+                            uint32_t(std::min<uint64_t>(number(t.Get("file")), UINT32_MAX)),
+                            number(t.Get("offset")),
+                            number(t.Get("bytes")),
+                            {}};
     const Napi::Array dims = t.Get("dims").As<Napi::Array>();
     for (uint32_t d = 0; d < dims.Length(); d++) tensor.dims.push_back(number(dims.Get(d)));
     out.tensors.push_back(std::move(tensor));
@@ -90,7 +102,9 @@ Napi::Value WeightsClass::ready(const Napi::CallbackInfo& info) {
   auto load = load_;
   auto set = std::make_shared<std::shared_ptr<const WeightSet>>();
   auto* worker = new LoadWorker(
-      info.Env(), [load, set] { *set = acquire_weights(load->key, load->device, *load->plan, load->checkpoint, load->progress); }, [load, set] { load->set = *set; });
+      info.Env(),
+      [load, set] { *set = acquire_weights(load->key, load->device, *load->plan, load->checkpoint, load->progress); },
+      [load, set] { load->set = *set; });
   worker->Queue();
   return worker->promise();
 }
@@ -107,12 +121,13 @@ void WeightsClass::cancel(const Napi::CallbackInfo&) { load_->progress.cancel = 
 void WeightsClass::release(const Napi::CallbackInfo&) { load_->set.reset(); }
 
 Napi::Function WeightsClass::define(Napi::Env env) {
-  return DefineClass(env, "Weights", {
-    InstanceMethod<&WeightsClass::ready>("ready"),
-    InstanceMethod<&WeightsClass::progress>("progress"),
-    InstanceMethod<&WeightsClass::cancel>("cancel"),
-    InstanceMethod<&WeightsClass::release>("release"),
-  });
+  return DefineClass(env, "Weights",
+                     {
+                         InstanceMethod<&WeightsClass::ready>("ready"),
+                         InstanceMethod<&WeightsClass::progress>("progress"),
+                         InstanceMethod<&WeightsClass::cancel>("cancel"),
+                         InstanceMethod<&WeightsClass::release>("release"),
+                     });
 }
 
 void register_weights(Napi::Env env, Napi::Object exports) { exports["Weights"] = WeightsClass::define(env); }
