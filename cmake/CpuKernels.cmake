@@ -23,7 +23,10 @@ inferx_collect(IX_KERNEL INFERX_KERNEL_NAMES)
 inferx_collect(IX_LAYOUT INFERX_LAYOUT_NAMES)
 
 # Instrumented kernels take ten times as long to compile at -O3.
-set(INFERX_KERNEL_OPTIMIZATION $<IF:$<BOOL:${INFERX_SANITIZE}>,-O1,-O3>)
+set(INFERX_KERNEL_OPTIMIZATION -O3)
+if(INFERX_SANITIZE)
+  set(INFERX_KERNEL_OPTIMIZATION -O1)
+endif()
 
 set(INFERX_ISA_OBJECTS)
 set(INFERX_ISAS)

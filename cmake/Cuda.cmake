@@ -32,9 +32,9 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/cuda/cuda_kernel_tables.in
 
 add_library(inferx_cuda MODULE ${cuda_sources})
 target_include_directories(inferx_cuda PRIVATE csrc ${PROJECT_BINARY_DIR}/generated/cuda)
-# C++20 goes to nvcc by flag: CMake 3.25 knows no CUDA20.
+# C++20 goes to nvcc by flag: CMake 3.25 knows no CUDA20. CUDA_EXTENSIONS is inherited from C++ and OFF, which would add -std=c++17 behind it.
 target_compile_options(inferx_cuda PRIVATE -std=c++20 --extended-lambda --compress-mode=size "SHELL:-Xcompiler -fvisibility=hidden,-Wall")
 target_link_libraries(inferx_cuda PRIVATE CUDA::cudart_static)
-set_target_properties(inferx_cuda PROPERTIES PREFIX "" OUTPUT_NAME inferx_cuda SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY "${INFERX_OUTPUT_DIR}" CUDA_RUNTIME_LIBRARY Static)
-target_link_options(inferx_cuda PRIVATE -static-libstdc++ -static-libgcc "-Wl,--version-script=${PROJECT_SOURCE_DIR}/csrc/cuda/exports.map" -Wl,-z,nodelete)
+set_target_properties(inferx_cuda PROPERTIES PREFIX "" OUTPUT_NAME inferx_cuda SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY "${INFERX_OUTPUT_DIR}" CUDA_RUNTIME_LIBRARY Static CUDA_EXTENSIONS ON)
+target_link_options(inferx_cuda PRIVATE -static-libstdc++ -static-libgcc "-Wl,--version-script=${PROJECT_SOURCE_DIR}/csrc/cuda/exports.map" -Wl,-z,nodelete -Wl,-z,defs)
 set_property(TARGET inferx_cuda APPEND PROPERTY LINK_DEPENDS "${PROJECT_SOURCE_DIR}/csrc/cuda/exports.map")

@@ -14,7 +14,7 @@ const bundle = await rolldown({
   input: entry,
   platform: "node",
   resolve: { alias: { vitest: join(import.meta.dirname, "test-runner.ts") } },
-  transform: { define: { "import.meta.dirname": "globalThis.testFolder" } },
+  transform: { target: "node20", define: { "import.meta.dirname": "globalThis.testFolder" } },
 });
 const banner = [
   'import * as nodeModule from "node:module";',

@@ -41,7 +41,7 @@ for (const length of [512, 2048]) {
   console.log(`prompt ${length}: ${Math.round(length / seconds)} tokens/s`);
 }
 for (const batch of [1, 8, 32]) {
-  const { tokensPerSecond } = await run(batch, 16, 96);
+  const { tokensPerSecond } = await run(batch, 16, 256);
   console.log(`decode ${batch}: ${tokensPerSecond.toFixed(1)} tokens/s`);
 }
 const { hostMicrosPerStep, stepMs, steps } = await model.stats();

@@ -68,7 +68,7 @@ function openDevice(
       { option: "threads" },
     );
   }
-  const library = cudaLibrary();
+  const library = wanted === "cpu" ? "" : cudaLibrary(); // looking at a GPU takes some of its memory
   const { usable, unusable } = binding.devices(library);
   const kind = wanted === "auto" ? (usable.some((d) => d.kind === "cuda") ? "cuda" : "cpu") : wanted;
   const info = usable.find((d) => d.kind === kind);

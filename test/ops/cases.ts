@@ -207,6 +207,8 @@ const all: readonly (readonly [op: string, detail: string, make: Make])[] = [
   ["attention", "odd: three heads of 20, softcap", attentionCase(3, 3, 20, { softcap: 5 })],
   ["attention", "window", attentionCase(4, 1, 32, { window: 4 })],
   ["attention", "sinks", attentionCase(2, 1, 64, { sinks: true })],
+  ["attention", "eight heads of 128 on one", attentionCase(8, 1, 128, {})],
+  ["attention", "wide: six heads of 256 on two", attentionCase(6, 2, 256, { window: 20, softcap: 30 })],
   ["qk_norm_rope_kv_write", "norms", fusedCase(true)],
   ["qk_norm_rope_kv_write", "no norms", fusedCase(false)],
   [
