@@ -7,7 +7,7 @@ export type EngineThread = "worker" | "main";
 /** `f32`: exact reference arithmetic. `fast`: bf16 or int8 activations where the weights' format has such kernels. */
 export type Numerics = "f32" | "fast";
 
-/** Element type of cached keys and values. `auto`: f32 for f32 weights, else bf16. */
+/** Element type of cached keys and values. `auto`: f32 with numerics `f32`, else bf16. */
 export type CacheDtype = "auto" | "f32" | "bf16";
 
 /** How much memory the KV cache takes. At most one of `bytes`, `share` and `blocks`; default: enough for 8 full contexts, at most a quarter of free memory. */
@@ -33,14 +33,14 @@ export interface LoadProgress {
 }
 
 export interface ModelOptions {
-  /** `auto` chooses the best usable device and says which in `model.info.device`. `cpu` and `cuda` never fall back. Default `auto`. */
+  /** `auto` chooses the best usable device that has kernels for the model and says which in `model.info.device`. `cpu` and `cuda` never fall back. Default `auto`. */
   device?: "auto" | "cpu" | "cuda";
   /** CPU threads. Default: physical cores that the process may use. */
   threads?: number;
   /** Most tokens of a sequence, prompt and answer together. Default: the model's own, at most 32768. */
   contextLength?: number;
   cache?: CacheOptions;
-  /** Default: `fast` for block-quantized weights, else `f32`. */
+  /** Default: `fast` for block-quantized weights, and for bf16 weights on a GPU; else `f32`. */
   numerics?: Numerics;
   policy?: PolicyName;
   /** Requests that may wait before `IX_QUEUE_FULL`. Default 4096. */

@@ -5,6 +5,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import type { NativeBinding, NativeDevice, NativeDeviceInfo } from "../../types/native.d.ts";
 import { InferxError } from "../base/errors.ts";
+import { unreachable } from "../base/invariant.ts";
 import { checkChoice, checkInt, checkNumber } from "../base/options.ts";
 import { packageRoot } from "../base/package-root.ts";
 import { type CompiledModel, compileModel } from "../compile/compile.ts";
@@ -55,10 +56,14 @@ export function bundledModelPath(): string {
   return join(packageRoot(), "models", "demo", "demo-q8_0.gguf");
 }
 
-function openDevice(
-  binding: NativeBinding,
-  options: PrepareOptions,
-): { device: NativeDevice; info: NativeDeviceInfo; library: string } {
+interface OpenedDevice {
+  device: NativeDevice;
+  info: NativeDeviceInfo;
+  library: string;
+}
+
+/** Makers of the devices that may run a model, best first. @throws IX_INVALID_ARGUMENT; IX_NO_DEVICE with the reason */
+function deviceChoices(binding: NativeBinding, options: PrepareOptions): (() => OpenedDevice)[] {
   const wanted = checkChoice("device", options.device ?? "auto", ["auto", "cpu", "cuda"]);
   const threads = options.threads === undefined ? 0 : checkInt("threads", options.threads, 1, 1024);
   if (threads > 4 * availableParallelism()) {
@@ -70,17 +75,18 @@ function openDevice(
   }
   const library = wanted === "cpu" ? "" : cudaLibrary(); // looking at a GPU takes some of its memory
   const { usable, unusable } = binding.devices(library);
-  const kind = wanted === "auto" ? (usable.some((d) => d.kind === "cuda") ? "cuda" : "cpu") : wanted;
-  const info = usable.find((d) => d.kind === kind);
-  if (!info) {
-    const reason = unusable.find((d) => d.kind === kind)?.reason ?? "no such device was found";
-    throw new InferxError("IX_NO_DEVICE", `the ${kind} device cannot be used: ${reason}`, { device: kind, reason });
+  const kinds = wanted === "auto" ? (["cuda", "cpu"] as const) : [wanted];
+  const found = kinds.flatMap((kind) => usable.find((device) => device.kind === kind) ?? []);
+  if (found.length === 0) {
+    const reason = unusable.find((device) => device.kind === wanted)?.reason ?? "no such device was found";
+    throw new InferxError("IX_NO_DEVICE", `the ${wanted} device cannot be used: ${reason}`, { device: wanted, reason });
   }
-  return { device: new binding.Device(kind, 0, threads, library), info, library };
+  return found.map((info) => () => ({ device: new binding.Device(info.kind, 0, threads, library), info, library }));
 }
 
 /**
- * Reads and compiles a model. `path`: a Hugging Face folder or a `.gguf` file; default: the bundled model.
+ * Reads and compiles a model. `path`: a Hugging Face folder or a `.gguf` file; default: the bundled model. `device: "auto"` takes the
+ * first device whose kernels cover the model; `info` says which.
  * @throws as `Model.load`, except for what only loading the weights can show
  */
 export function prepareModel(path: string | undefined, options: PrepareOptions): PreparedModel {
@@ -89,8 +95,15 @@ export function prepareModel(path: string | undefined, options: PrepareOptions):
   const where = path ?? bundledModelPath();
   const source = openModelSource(where);
   options.onProgress?.({ phase: "compile", loadedBytes: 0, totalBytes: 0 });
-  const opened = openDevice(binding, options);
-  return new PreparedModel(binding, where, source, opened, options);
+  const choices = deviceChoices(binding, options);
+  for (const [i, open] of choices.entries()) {
+    try {
+      return new PreparedModel(binding, where, source, open(), options);
+    } catch (error) {
+      if (i === choices.length - 1 || !InferxError.is(error) || error.code !== "IX_NO_KERNEL") throw error;
+    }
+  }
+  return unreachable(choices as never);
 }
 
 export class PreparedModel {
@@ -113,7 +126,7 @@ export class PreparedModel {
     binding: NativeBinding,
     path: string,
     source: ModelSource,
-    opened: { device: NativeDevice; info: NativeDeviceInfo; library: string },
+    opened: OpenedDevice,
     options: PrepareOptions,
   ) {
     this.#binding = binding;
@@ -128,23 +141,15 @@ export class PreparedModel {
     const length = options.contextLength ?? Math.min(own, defaults.maxContext);
     this.#contextLength = checkInt("contextLength", length, 1, Number.isFinite(own) ? own : 1 << 24);
     this.#longRopeAfter = source.longRopeAfter;
-    const isFloat = [...checkpoint.tensors.values()].every(
-      ({ dtype }) => dtype === "f32" || dtype === "f16" || dtype === "bf16",
-    );
+    const dtypes = new Set([...checkpoint.tensors.values()].map(({ dtype }) => dtype));
+    const { numerics, cache } = options;
     this.#numerics =
-      options.numerics === undefined
-        ? isFloat
-          ? "f32"
-          : "fast"
-        : checkChoice("numerics", options.numerics, ["f32", "fast"]);
-    const isF32 = [...checkpoint.tensors.values()].every(({ dtype }) => dtype === "f32");
-    const dtype = options.cache?.dtype ?? "auto";
+      numerics === undefined
+        ? defaultNumerics(dtypes, opened.info.kind)
+        : checkChoice("numerics", numerics, ["f32", "fast"]);
+    const dtype = cache?.dtype ?? "auto";
     this.#cacheDtype =
-      dtype === "auto"
-        ? isF32 || this.#numerics === "f32"
-          ? "f32"
-          : "bf16"
-        : checkChoice("cache.dtype", dtype, ["f32", "bf16"]);
+      dtype !== "auto" ? checkChoice("cache.dtype", dtype, ["f32", "bf16"]) : this.#numerics === "f32" ? "f32" : "bf16";
     this.text = new PromptEncoder(binding, checkpoint, options.chatTemplate);
     this.tokens = new TokenTable(this.text.tokenizer);
     this.compiled(this.#maxStepTokens(), this.#maxSequences());
@@ -309,6 +314,12 @@ export class PreparedModel {
 }
 
 export type MemoryPlan = ReturnType<PreparedModel["memoryPlan"]>;
+
+/** Exact arithmetic where the weights are floats; on a GPU bf16 weights are computed with in bf16. */
+function defaultNumerics(dtypes: ReadonlySet<string>, device: string): "f32" | "fast" {
+  const quantized = [...dtypes].some((dtype) => !["f32", "f16", "bf16"].includes(dtype));
+  return quantized || (device === "cuda" && dtypes.has("bf16")) ? "fast" : "f32";
+}
 
 /** What the publisher recommends; greedy unless sampling is asked for. */
 function samplingDefaults(config: Record<string, unknown>): Record<string, number> {
