@@ -46,9 +46,9 @@ Source open_source(const CheckpointTensor& tensor, const std::vector<platform::F
 // One source of a weight, bound to its tensor.
 struct Run {
   const PlanSource* plan;
-  const Source* source;      // nullptr: rows of zeros
-  uint64_t first;            // row of the weight at which the run starts
-  std::vector<char> turned;  // of a transposed tensor: all of it, turned
+  std::optional<Source> source;  // none: rows of zeros
+  uint64_t first;                // row of the weight at which the run starts
+  std::vector<char> turned;      // of a transposed tensor: all of it, turned
 
   // Rows were permuted per head as llama.cpp does: row (h, half, i) of the architecture is row (h, i, half) of the
   // file.
@@ -120,6 +120,17 @@ class WeightLoader {
   uint64_t row_bytes_;
 };
 
+// A matrix as one vector, or as one row, where its type allows: norms with a vector per head are stored so.
+Source as_rows(Source source, uint64_t columns, bool transposed) {
+  const uint64_t elements = source.rows * source.columns;
+  const bool flat = columns == 1 || columns == elements;
+  if (transposed || !flat || source.columns == columns || source.dtype->block_elements != 1) return source;
+  source.rows = elements / columns;
+  source.columns = columns;
+  source.row_bytes = columns * source.dtype->block_bytes;
+  return source;
+}
+
 // Binds a weight's sources to tensors, checking that rows and columns fit.
 std::vector<Run> bind_sources(const PlanWeight& weight, const Dtype& dtype,
                               const std::map<std::string_view, Source>& tensors) {
@@ -127,13 +138,12 @@ std::vector<Run> bind_sources(const PlanWeight& weight, const Dtype& dtype,
   uint64_t next = 0;
   const std::string name(weight.name);
   for (const PlanSource& plan : weight.sources) {
-    Run run{&plan, nullptr, next, {}};
+    Run run{&plan, std::nullopt, next, {}};
     next += plan.row_count;
     if (!plan.tensor.empty()) {
       const auto found = tensors.find(plan.tensor);
       if (found == tensors.end()) fail("IX_MODEL_FORMAT", "tensor %s is missing", std::string(plan.tensor).c_str());
-      const Source& s = found->second;
-      run.source = &s;
+      const Source& s = run.source.emplace(as_rows(found->second, weight.columns(), plan.transposed));
       const uint64_t rows = plan.transposed ? s.columns : s.rows, columns = plan.transposed ? s.rows : s.columns;
       const bool converts = plan.add_one || plan.scale != 1 || s.dtype != &dtype;
       if (columns != weight.columns() || plan.row_start > rows || rows - plan.row_start < plan.row_count)
