@@ -68,7 +68,7 @@ cpp_format() {
 
 cuda_build() {
   cmake -S . -B build/cuda -DINFERX_BUILD_ADDON=OFF -DINFERX_CUDA=ON -DINFERX_CUDA_ARCHS=90a-real &&
-    cmake --build build/cuda --parallel "$(nproc)"
+    cmake --build build/cuda --target inferx_cuda --parallel "$(nproc)"
 }
 
 mkdir -p build
