@@ -1,5 +1,5 @@
-// The CUDA backend: the table of csrc/core/backend_abi.h over the runtime, behind the library's one exported function. A machine
-// without driver or GPU gets the reason and what repairs it.
+// The CUDA backend: the table of csrc/core/backend_abi.h over the runtime, behind the library's one exported function.
+// A machine without driver or GPU gets the reason and what repairs it.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -58,30 +58,36 @@ __global__ void probe_kernel() {}
 
 int32_t device_count(ix_error* error) {
   int driver = 0, count = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return set_error(error, "IX_NO_DEVICE", "no NVIDIA driver was found; install the driver of your GPU");
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    return set_error(error, "IX_NO_DEVICE", "no NVIDIA driver was found; install the driver of your GPU");
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaErrorInsufficientDriver)
-    return set_error(error, "IX_NO_DEVICE", "the NVIDIA driver is too old: it supports CUDA %d.%d, %d.%d is needed; update the driver", driver / 1000, driver % 1000 / 10,
-                     CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return set_error(error, "IX_NO_DEVICE",
+                     "the NVIDIA driver is too old: it supports CUDA %d.%d, %d.%d is needed; update the driver",
+                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0))
     return set_error(error, "IX_NO_DEVICE", "the NVIDIA driver sees no GPU; check CUDA_VISIBLE_DEVICES and nvidia-smi");
-  if (result != cudaSuccess) return set_error(error, "IX_NO_DEVICE", "the NVIDIA driver does not start: %s", cudaGetErrorString(result));
+  if (result != cudaSuccess)
+    return set_error(error, "IX_NO_DEVICE", "the NVIDIA driver does not start: %s", cudaGetErrorString(result));
   return count;
 }
 
 int32_t device_info(int32_t index, ix_device_info* info, ix_error* error) {
   int count = device_count(error);
   if (count < 0) return -1;
-  if (index < 0 || index >= count) return set_error(error, "IX_NO_DEVICE", "there is no GPU %d; the driver sees %d", index, count);
+  if (index < 0 || index >= count)
+    return set_error(error, "IX_NO_DEVICE", "there is no GPU %d; the driver sees %d", index, count);
   cudaDeviceProp prop;
   size_t free_bytes, total_bytes;
-  if (!ok(cudaGetDeviceProperties(&prop, index), "reading the GPU's properties", error) || !ok(cudaSetDevice(index), "starting the GPU", error) ||
+  if (!ok(cudaGetDeviceProperties(&prop, index), "reading the GPU's properties", error) ||
+      !ok(cudaSetDevice(index), "starting the GPU", error) ||
       !ok(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the GPU's memory", error))
     return -1;
   cudaFuncAttributes code;
   if (cudaFuncGetAttributes(&code, probe_kernel) == cudaErrorNoKernelImageForDevice) {
     cudaGetLastError();
-    return set_error(error, "IX_NO_DEVICE", "this library has no code for %s (sm_%d%d)", prop.name, prop.major, prop.minor);
+    return set_error(error, "IX_NO_DEVICE", "this library has no code for %s (sm_%d%d)", prop.name, prop.major,
+                     prop.minor);
   }
   std::snprintf(info->name, sizeof info->name, "%.127s", prop.name);
   std::snprintf(info->arch, sizeof info->arch, "sm_%d%d", prop.major, prop.minor);
@@ -106,7 +112,8 @@ ix_device* open(int32_t index, const ix_device_options* options, ix_error* error
   if (device_info(index, &info, error) != 0) return nullptr;
   ix_device* device = new ix_device;
   device->index = index;
-  device->num_threads = options->num_threads > 0 ? options->num_threads : int(std::max(1u, std::thread::hardware_concurrency()));
+  device->num_threads =
+      options->num_threads > 0 ? options->num_threads : int(std::max(1u, std::thread::hardware_concurrency()));
   if (!ok(cudaStreamCreateWithFlags(&device->stream.handle, cudaStreamNonBlocking), "making a stream", error) ||
       !ok(cudaStreamCreateWithFlags(&device->uploads, cudaStreamNonBlocking), "making a stream", error)) {
     close(device);
@@ -133,11 +140,13 @@ void* alloc(ix_device* device, size_t bytes, ix_error* error) {
     cudaGetLastError();
     size_t free_bytes = 0, total_bytes = 0;
     cudaMemGetInfo(&free_bytes, &total_bytes);
-    set_error(error, "IX_OUT_OF_MEMORY", "%.2f GB of GPU memory are needed, %.2f of %.2f GB are free", double(bytes) / 1e9, double(free_bytes) / 1e9, double(total_bytes) / 1e9);
+    set_error(error, "IX_OUT_OF_MEMORY", "%.2f GB of GPU memory are needed, %.2f of %.2f GB are free",
+              double(bytes) / 1e9, double(free_bytes) / 1e9, double(total_bytes) / 1e9);
     return nullptr;
   }
   if (!ok(result, "reserving memory", error)) return nullptr;
-  if (!ok(cudaMemsetAsync(memory, 0, bytes, device->stream.handle), "clearing memory", error) || !ok(cudaStreamSynchronize(device->stream.handle), "clearing memory", error)) {
+  if (!ok(cudaMemsetAsync(memory, 0, bytes, device->stream.handle), "clearing memory", error) ||
+      !ok(cudaStreamSynchronize(device->stream.handle), "clearing memory", error)) {
     cudaFree(memory);
     return nullptr;
   }
@@ -178,11 +187,16 @@ int32_t upload(ix_device* device, void* to, const void* from, size_t bytes, ix_e
       });
       part->taken = true;
     }
-    const bool good = (part->memory || ok(cudaHostAlloc(reinterpret_cast<void**>(&part->memory), kPartBytes, cudaHostAllocPortable), "locking memory", error)) &&
-                      (part->copied || ok(cudaEventCreateWithFlags(&part->copied, cudaEventDisableTiming), "making an event", error)) &&
-                      ok(cudaEventSynchronize(part->copied), "copying to the GPU", error) && (std::memcpy(part->memory, static_cast<const char*>(from) + done, count), true) &&
-                      ok(cudaMemcpyAsync(static_cast<char*>(to) + done, part->memory, count, cudaMemcpyHostToDevice, device->uploads), "copying to the GPU", error) &&
-                      ok(cudaEventRecord(part->copied, device->uploads), "copying to the GPU", error);
+    const bool good =
+        (part->memory || ok(cudaHostAlloc(reinterpret_cast<void**>(&part->memory), kPartBytes, cudaHostAllocPortable),
+                            "locking memory", error)) &&
+        (part->copied ||
+         ok(cudaEventCreateWithFlags(&part->copied, cudaEventDisableTiming), "making an event", error)) &&
+        ok(cudaEventSynchronize(part->copied), "copying to the GPU", error) &&
+        (std::memcpy(part->memory, static_cast<const char*>(from) + done, count), true) &&
+        ok(cudaMemcpyAsync(static_cast<char*>(to) + done, part->memory, count, cudaMemcpyHostToDevice, device->uploads),
+           "copying to the GPU", error) &&
+        ok(cudaEventRecord(part->copied, device->uploads), "copying to the GPU", error);
     {
       std::lock_guard lock(device->mutex);
       part->taken = false;
@@ -193,11 +207,14 @@ int32_t upload(ix_device* device, void* to, const void* from, size_t bytes, ix_e
   return 0;
 }
 
-int32_t copy(ix_device* device, void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes, size_t rows, ix_error* error) {
+int32_t copy(ix_device* device, void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes,
+             size_t rows, ix_error* error) {
   cudaSetDevice(device->index);
   const bool dense = rows == 1 || (to_stride == row_bytes && from_stride == row_bytes);
-  const cudaError_t result = dense ? cudaMemcpyAsync(to, from, row_bytes * rows, cudaMemcpyDefault, device->stream.handle)
-                                   : cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows, cudaMemcpyDefault, device->stream.handle);
+  const cudaError_t result = dense
+                                 ? cudaMemcpyAsync(to, from, row_bytes * rows, cudaMemcpyDefault, device->stream.handle)
+                                 : cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows,
+                                                     cudaMemcpyDefault, device->stream.handle);
   return ok(result, "copying", error) ? 0 : -1;
 }
 
@@ -208,7 +225,8 @@ ix_stream* stream(ix_device* device) {
 
 int32_t synchronize(ix_device* device, ix_error* error) {
   cudaSetDevice(device->index);
-  const cudaError_t uploaded = cudaStreamSynchronize(device->uploads), done = cudaStreamSynchronize(device->stream.handle);
+  const cudaError_t uploaded = cudaStreamSynchronize(device->uploads),
+                    done = cudaStreamSynchronize(device->stream.handle);
   if (device->stream.error[0]) {
     set_error(error, "IX_DEVICE", "CUDA: the launch of %s", device->stream.error);
     device->stream.error[0] = 0;
@@ -217,9 +235,12 @@ int32_t synchronize(ix_device* device, ix_error* error) {
   return ok(uploaded, "copying to the GPU", error) && ok(done, "running kernels", error) ? 0 : -1;
 }
 
-constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cuda", device_count, device_info, open,      close,  kernels, layouts, num_threads,
-                                 alloc,          free,   alloc_host,   free_host,   upload,    copy,   stream,  synchronize};
+constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cuda",  device_count, device_info, open,       close,
+                                 kernels,        layouts, num_threads,  alloc,       free,       alloc_host,
+                                 free_host,      upload,  copy,         stream,      synchronize};
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const ix_backend* inferx_backend_entry(uint32_t abi) { return abi == IX_BACKEND_ABI ? &kBackend : nullptr; }
+extern "C" __attribute__((visibility("default"))) const ix_backend* inferx_backend_entry(uint32_t abi) {
+  return abi == IX_BACKEND_ABI ? &kBackend : nullptr;
+}

@@ -1,5 +1,6 @@
-// What a CUDA kernel file uses: how it registers itself, the stream, and launches over rows and columns. Every file under
-// csrc/cuda/<family>/ is compiled for all GPU architectures; CMake collects the entries by scanning for the macros.
+// What a CUDA kernel file uses: how it registers itself, the stream, and launches over rows and columns. Every file
+// under csrc/cuda/<family>/ is compiled for all GPU architectures; CMake collects the entries by scanning for the
+// macros.
 #pragma once
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -16,18 +17,19 @@ struct ix_stream {
 namespace ix::cuda {
 inline void check_launch(ix_stream* stream, const char* name) {
   const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess && !stream->error[0]) snprintf(stream->error, sizeof stream->error, "%s: %s", name, cudaGetErrorString(error));
+  if (error != cudaSuccess && !stream->error[0])
+    snprintf(stream->error, sizeof stream->error, "%s: %s", name, cudaGetErrorString(error));
 }
 }  // namespace ix::cuda
 
-// IX_KERNEL(name, signature, tags, launch, workspace), IX_LAYOUT(name, layout): as in csrc/cpu/kernel.h. One table entry each, at file
-// scope and at the start of a line. A launch that fails is remembered with its name.
-#define IX_KERNEL(name, signature, tags, launch, workspace)             \
+// IX_KERNEL(name, signature, tags, launch, workspace), IX_LAYOUT(name, layout): as in csrc/cpu/kernel.h. One table
+// entry each, at file scope and at the start of a line. A launch that fails is remembered with its name.
+#define IX_KERNEL(name, signature, tags, launch, workspace)                     \
   static void ix_launch_##name(ix_stream* stream, const ix_kernel_call* call) { \
-    launch(stream, call);                                               \
-    ix::cuda::check_launch(stream, #name);                              \
-  }                                                                     \
-  extern const ix_kernel ix_kernel_##name##_cuda;                       \
+    launch(stream, call);                                                       \
+    ix::cuda::check_launch(stream, #name);                                      \
+  }                                                                             \
+  extern const ix_kernel ix_kernel_##name##_cuda;                               \
   const ix_kernel ix_kernel_##name##_cuda = {signature, tags, __FILE_NAME__, ix_launch_##name, workspace};
 
 #define IX_LAYOUT(name, ...)                      \
@@ -61,7 +63,8 @@ template <class F>
 void for_elements(ix_stream* stream, int rows, int columns, F f) {
   if (rows <= 0 || columns <= 0) return;
   const int threads = columns >= 256 ? 256 : divide_up(columns, 32) * 32;
-  elements_kernel<<<dim3(divide_up(columns, threads), rows < 65535 ? rows : 65535), threads, 0, stream->handle>>>(rows, columns, f);
+  elements_kernel<<<dim3(divide_up(columns, threads), rows < 65535 ? rows : 65535), threads, 0, stream->handle>>>(
+      rows, columns, f);
 }
 
 __device__ inline float warp_sum(float x) {

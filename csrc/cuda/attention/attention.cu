@@ -1,5 +1,6 @@
-// attention: causal attention over the paged cache, see docs/plan.md. A block for each token and part of a KV head's query heads: its
-// warps take positions in turn, with a running softmax each, and merge at the end. Not here: reuse of K and V among a prompt's tokens.
+// attention: causal attention over the paged cache, see docs/plan.md. A block for each token and part of a KV head's
+// query heads: its warps take positions in turn, with a running softmax each, and merge at the end. Not here: reuse of
+// K and V among a prompt's tokens.
 #include "cuda/kv/cache.h"
 
 namespace {
@@ -25,10 +26,13 @@ __global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem p, KvCac
   int low = 0, high = p.sequences - 1;  // the sequence that owns the token
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (p.seq_start[middle] <= token) low = middle;
-    else high = middle - 1;
+    if (p.seq_start[middle] <= token)
+      low = middle;
+    else
+      high = middle - 1;
   }
-  const int last = p.seq_context[low] - (p.seq_start[low + 1] - token), first = p.window > 0 ? max(0, last - p.window + 1) : 0;
+  const int last = p.seq_context[low] - (p.seq_start[low + 1] - token),
+            first = p.window > 0 ? max(0, last - p.window + 1) : 0;
   const int32_t* blocks = p.table[p.seq_row[low]];
 
   float q[kHeads][kColumns], sums[kHeads][kColumns], top[kHeads], total[kHeads];
@@ -116,14 +120,17 @@ template <class T, int kHeads, int kColumns, int kWarps>
 void run(ix_stream* stream, Problem p, const KvCache<T>& cache, int tokens) {
   p.parts = divide_up(p.group, kHeads);
   const size_t shared = size_t(kWarps) * kHeads * (cache.width + 2) * sizeof(float);
-  attention_kernel<T, kHeads, kColumns, kWarps><<<dim3(tokens, cache.heads * p.parts), 32 * kWarps, shared, stream->handle>>>(p, cache);
+  attention_kernel<T, kHeads, kColumns, kWarps>
+      <<<dim3(tokens, cache.heads * p.parts), 32 * kWarps, shared, stream->handle>>>(p, cache);
 }
 
 template <class T, int kHeads>
 void with_width(ix_stream* stream, const Problem& p, const KvCache<T>& cache, int tokens) {
   const bool few = tokens <= 32;
-  if (cache.width <= 64) return few ? run<T, kHeads, 2, 16>(stream, p, cache, tokens) : run<T, kHeads, 2, 4>(stream, p, cache, tokens);
-  if (cache.width <= 128) return few ? run<T, kHeads, 4, 16>(stream, p, cache, tokens) : run<T, kHeads, 4, 4>(stream, p, cache, tokens);
+  if (cache.width <= 64)
+    return few ? run<T, kHeads, 2, 16>(stream, p, cache, tokens) : run<T, kHeads, 2, 4>(stream, p, cache, tokens);
+  if (cache.width <= 128)
+    return few ? run<T, kHeads, 4, 16>(stream, p, cache, tokens) : run<T, kHeads, 4, 4>(stream, p, cache, tokens);
   run<T, kHeads, 8, 4>(stream, p, cache, tokens);
 }
 
@@ -132,8 +139,20 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor* t = call->operands;
   const KvCache<T> cache(t[1]);
   const int heads = int(call->attrs[0].i);
-  const Problem p{Floats(t[0]), Floats(t[7]), Ints(t[5]), static_cast<const int32_t*>(t[2].data), static_cast<const int32_t*>(t[3].data), static_cast<const int32_t*>(t[4].data),
-                  static_cast<const float*>(t[6].data), t[3].dims[0], heads, heads / cache.heads, 1, int(call->attrs[2].i), float(call->attrs[1].f), float(call->attrs[3].f)};
+  const Problem p{Floats(t[0]),
+                  Floats(t[7]),
+                  Ints(t[5]),
+                  static_cast<const int32_t*>(t[2].data),
+                  static_cast<const int32_t*>(t[3].data),
+                  static_cast<const int32_t*>(t[4].data),
+                  static_cast<const float*>(t[6].data),
+                  t[3].dims[0],
+                  heads,
+                  heads / cache.heads,
+                  1,
+                  int(call->attrs[2].i),
+                  float(call->attrs[1].f),
+                  float(call->attrs[3].f)};
   const int tokens = t[0].dims[0];
   if (tokens <= 0 || p.sequences <= 0) return;
   if (p.group == 1) return with_width<T, 1>(stream, p, cache, tokens);
@@ -142,8 +161,9 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-#define IX_ATTENTION(KV)                                                                                                                    \
-  "attention(q: f32[T,N], cache: " KV "[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], block_table: i32[P,C], sinks?: " \
+#define IX_ATTENTION(KV)                                                                                \
+  "attention(q: f32[T,N], cache: " KV                                                                   \
+  "[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], block_table: i32[P,C], sinks?: " \
   "f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]"
 IX_KERNEL(attention_f32, IX_ATTENTION("kv_f32"), "", launch<float>, nullptr)
 IX_KERNEL(attention_bf16, IX_ATTENTION("kv_bf16"), "", launch<__nv_bfloat16>, nullptr)

@@ -1,10 +1,12 @@
-// Paged attention of few new tokens a sequence, at the speed of memory. The chunks of 64 positions of all tokens form one line, cut into
-// equal runs, one for each slot; a block is (slot, up to 8 query heads of a KV head), and every block works the cut out for itself, so
-// no plan has to be made elsewhere. Four warps own 16 positions of every chunk each, with a running maximum, sum and output; K and V pass
-// through a ring of shared memory that belongs to the warp. The last block to finish a token merges its parts. q and the softmax
-// weights are rounded to bf16 as K and V are, sums are f32.
+// Paged attention of few new tokens a sequence, at the speed of memory. The chunks of 64 positions of all tokens form
+// one line, cut into equal runs, one for each slot; a block is (slot, up to 8 query heads of a KV head), and every
+// block works the cut out for itself, so no plan has to be made elsewhere. Four warps own 16 positions of every chunk
+// each, with a running maximum, sum and output; K and V pass through a ring of shared memory that belongs to the warp.
+// The last block to finish a token merges its parts. q and the softmax weights are rounded to bf16 as K and V are, sums
+// are f32.
 //   S = Q K^T  lane (g, t) holds 8 d of position g: the B side of two products, k permuted for q alike
-//   O = P V    lane (g, t) holds d = 8g... of positions 2t, 2t+1, 2t+8, 2t+9; a byte permute pairs positions, product j computes d = 8g + j
+//   O = P V    lane (g, t) holds d = 8g... of positions 2t, 2t+1, 2t+8, 2t+9; a byte permute pairs positions, product j
+//   computes d = 8g + j
 #include "cuda/attention/decode.h"
 #include "cuda/kv/cache.h"
 #include "cuda/ptx/async.cuh"
@@ -14,7 +16,8 @@
 namespace {
 using namespace ix::cuda;
 
-constexpr int kWarps = 4, kChunk = 64, kHeads = 8, kMaxTokens = 384, kMaxBlocks = 512, kMinChunks = 2;  // a run of at least 2: fewer parts to merge
+constexpr int kWarps = 4, kChunk = 64, kHeads = 8, kMaxTokens = 384, kMaxBlocks = 512,
+              kMinChunks = 2;  // a run of at least 2: fewer parts to merge
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct Problem {
@@ -24,23 +27,28 @@ struct Problem {
   const float* sinks;
   float* parts;
   uint32_t* counters;
-  int first_token, tokens, sequences, group, pieces, slots, window;  // pieces: of a KV head's query heads, each up to kHeads
+  int first_token, tokens, sequences, group, pieces, slots,
+      window;  // pieces: of a KV head's query heads, each up to kHeads
   float scale, softcap;
 };
 
-// What a block knows of a token: where its chunks end on the line, its position and block table row, the first position this step writes.
+// What a block knows of a token: where its chunks end on the line, its position and block table row, the first position
+// this step writes.
 struct Place {
   int end, last, row, fresh;
 };
 
 __device__ inline Place find_place(const Problem& p, int token) {
   int s = token;
-  if (s >= p.sequences || p.seq_start[s] != token || p.seq_start[s + 1] != token + 1) {  // else each sequence has one token
+  if (s >= p.sequences || p.seq_start[s] != token ||
+      p.seq_start[s + 1] != token + 1) {  // else each sequence has one token
     int low = 0, high = p.sequences - 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
-      if (p.seq_start[middle] <= token) low = middle;
-      else high = middle - 1;
+      if (p.seq_start[middle] <= token)
+        low = middle;
+      else
+        high = middle - 1;
     }
     s = low;
   }
@@ -58,13 +66,20 @@ struct Ring {
   static constexpr int kStages = kWidth == 64 ? 6 : kWidth == 80 ? 4 : 3;
   static constexpr int kBlocksPerSm = kWidth > 128 ? 1 : 2;
   static constexpr int kSheet = kWarps * 4 * kWidth;  // floats
-  __device__ static uint32_t k(int position, int piece) { return (position * kPitchK + (kWhole ? piece ^ (position & 1) << 2 : piece)) * 16; }
-  __device__ static uint32_t v(int position, int piece) { return kBytesK + (position * kPitchV + (kWhole ? piece ^ (position & 6) : piece)) * 16; }
-  static size_t shared(int tokens) { return kWarps * kStages * kStage + kSheet * sizeof(float) + tokens * sizeof(Place); }
+  __device__ static uint32_t k(int position, int piece) {
+    return (position * kPitchK + (kWhole ? piece ^ (position & 1) << 2 : piece)) * 16;
+  }
+  __device__ static uint32_t v(int position, int piece) {
+    return kBytesK + (position * kPitchV + (kWhole ? piece ^ (position & 6) : piece)) * 16;
+  }
+  static size_t shared(int tokens) {
+    return kWarps * kStages * kStage + kSheet * sizeof(float) + tokens * sizeof(Place);
+  }
 };
 
 template <int kWidth>
-__global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decode_kernel(Problem p, KvCache<__nv_bfloat16> cache) {
+__global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm)
+    decode_kernel(Problem p, KvCache<__nv_bfloat16> cache) {
   using R = Ring<kWidth>;
   constexpr int kStages = R::kStages, kPieces = R::kPieces, kQuads = (kPieces + 3) / 4, kEights = (kPieces + 7) / 8;
   extern __shared__ __align__(128) char shared[];
@@ -75,8 +90,10 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
   const uint32_t ring = shared_address(shared) + warp * kStages * R::kStage;
   float* sheet = reinterpret_cast<float*>(shared + kWarps * kStages * R::kStage);  // [kWarps][4 heads][kWidth]
   Place* places = reinterpret_cast<Place*>(sheet + R::kSheet);
-  const int units = cache.heads * p.pieces, unit = blockIdx.x % units, slot = blockIdx.x / units;  // heads of a block are neighbours in time
-  const int kv_head = unit / p.pieces, first_head = kv_head * p.group + unit % p.pieces * kHeads, heads = min(kHeads, p.group - unit % p.pieces * kHeads);
+  const int units = cache.heads * p.pieces, unit = blockIdx.x % units,
+            slot = blockIdx.x / units;  // heads of a block are neighbours in time
+  const int kv_head = unit / p.pieces, first_head = kv_head * p.group + unit % p.pieces * kHeads,
+            heads = min(kHeads, p.group - unit % p.pieces * kHeads);
   const uint64_t policy = policy_evict_first();
   allow_next_kernel();
 
@@ -110,24 +127,32 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
   int token = 0;  // the first that ends behind `begin`
   for (int high = p.tokens - 1; token < high;) {
     const int middle = (token + high) / 2;
-    if (places[middle].end > begin) high = middle;
-    else token = middle + 1;
+    if (places[middle].end > begin)
+      high = middle;
+    else
+      token = middle + 1;
   }
 
   // The copies run kStages chunks ahead of the products.
-  int next = begin, next_token = token, next_end = 0, next_position = 0, next_last = 0, next_first = 0, next_fresh = 0, next_block = 0;
+  int next = begin, next_token = token, next_end = 0, next_position = 0, next_last = 0, next_first = 0, next_fresh = 0,
+      next_block = 0;
   const int32_t* next_row = nullptr;
-  auto look_up = [&] { next_block = next_position <= next_last && next_position + 16 > next_first ? next_row[next_position / cache.tokens] : -1; };
+  auto look_up = [&] {
+    next_block =
+        next_position <= next_last && next_position + 16 > next_first ? next_row[next_position / cache.tokens] : -1;
+  };
   auto enter = [&] {
     const Place place = places[next_token];
     const int start = next_token > 0 ? places[next_token - 1].end : 0;
-    next_end = place.end, next_last = place.last, next_fresh = place.fresh, next_first = first_of(place.last), next_row = p.table[place.row];
+    next_end = place.end, next_last = place.last, next_fresh = place.fresh, next_first = first_of(place.last),
+    next_row = p.table[place.row];
     next_position = (next_first / kChunk + next - start) * kChunk + warp * 16;
     look_up();
   };
   auto issue = [&](int stage) {
     if (next < end) {
-      const int left = next_block >= 0 && next_block < cache.blocks ? next_last + 1 - next_position : 0;  // positions to read, of 16
+      const int left =
+          next_block >= 0 && next_block < cache.blocks ? next_last + 1 - next_position : 0;  // positions to read, of 16
       const __nv_bfloat16* k = cache.k(left > 0 ? next_block : 0, kv_head) + next_position % cache.tokens * kWidth;
       const __nv_bfloat16* v = k + cache.half();
       const uint32_t to = ring + stage * R::kStage;
@@ -159,7 +184,8 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
   int stage = 0;
   for (int chunk = begin; chunk < end;) {  // one token's part of the run
     const Place place = places[token];
-    const int start = token > 0 ? places[token - 1].end : 0, stop = min(place.end, end), first = first_of(place.last), last = place.last;
+    const int start = token > 0 ? places[token - 1].end : 0, stop = min(place.end, end), first = first_of(place.last),
+              last = place.last;
     const bool whole = start >= begin && place.end <= end;
     const int64_t row = p.first_token + token;
     uint4 q[kQuads];
@@ -217,7 +243,9 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
       for (int h = 0; h < kEights; h++) {
         uint4 v[4];
 #pragma unroll
-        for (int r = 0; r < 4; r++) v[r] = h * 8 + g < kPieces ? load_shared(from + R::v(2 * t + r % 2 + r / 2 * 8, h * 8 + g)) : make_uint4(0, 0, 0, 0);
+        for (int r = 0; r < 4; r++)
+          v[r] = h * 8 + g < kPieces ? load_shared(from + R::v(2 * t + r % 2 + r / 2 * 8, h * 8 + g))
+                                     : make_uint4(0, 0, 0, 0);
         const uint32_t a[4] = {v[0].x, v[0].y, v[0].z, v[0].w}, b[4] = {v[1].x, v[1].y, v[1].z, v[1].w};
         const uint32_t c[4] = {v[2].x, v[2].y, v[2].z, v[2].w}, d[4] = {v[3].x, v[3].y, v[3].z, v[3].w};
 #pragma unroll
@@ -236,7 +264,9 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
     sum += __shfl_xor_sync(~0u, sum, 2);
     if (t == 0) tops[warp][g] = top, totals[warp][g] = sum;
     constexpr int kPart = kWidth + 4;  // floats of a head's part: the output, its maximum and sum
-    auto part_of = [&](int s, bool begins, int head) { return p.parts + (int64_t(s * 2 + begins) * units + unit) * kHeads * kPart + head * kPart; };
+    auto part_of = [&](int s, bool begins, int head) {
+      return p.parts + (int64_t(s * 2 + begins) * units + unit) * kHeads * kPart + head * kPart;
+    };
     auto finish = [&](int head, float highest, float all, float4 value, int d) {
       if (p.sinks) {
         const float sink = p.sinks[first_head + head] * kLog2e, higher = fmaxf(highest, sink);
@@ -245,7 +275,8 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
         value.x *= keep, value.y *= keep, value.z *= keep, value.w *= keep;
       }
       const float r = 1.0f / all;
-      *reinterpret_cast<float4*>(p.y[row] + (first_head + head) * kWidth + d) = make_float4(value.x * r, value.y * r, value.z * r, value.w * r);
+      *reinterpret_cast<float4*>(p.y[row] + (first_head + head) * kWidth + d) =
+          make_float4(value.x * r, value.y * r, value.z * r, value.w * r);
     };
     for (int head0 = 0; head0 < heads; head0 += 4) {
       __syncthreads();
@@ -258,7 +289,8 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
             if (h * 8 + 2 * t + e < kPieces)
 #pragma unroll
               for (int j = 0; j < 8; j += 4)
-                *reinterpret_cast<float4*>(to + h * 64 + t * 16 + e * 8 + j) = make_float4(out[h * 8 + j][e], out[h * 8 + j + 1][e], out[h * 8 + j + 2][e], out[h * 8 + j + 3][e]);
+                *reinterpret_cast<float4*>(to + h * 64 + t * 16 + e * 8 + j) =
+                    make_float4(out[h * 8 + j][e], out[h * 8 + j + 1][e], out[h * 8 + j + 2][e], out[h * 8 + j + 3][e]);
       }
       __syncthreads();
       const int head = head0 + warp;
@@ -278,10 +310,13 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
           const float4 x = *reinterpret_cast<float4*>(sheet + (w * 4 + warp) * kWidth + d);
           value.x += keep[w] * x.x, value.y += keep[w] * x.y, value.z += keep[w] * x.z, value.w += keep[w] * x.w;
         }
-        if (whole) finish(head, highest, all, value, d);
-        else *reinterpret_cast<float4*>(part_of(slot, start >= begin, head) + d) = value;
+        if (whole)
+          finish(head, highest, all, value, d);
+        else
+          *reinterpret_cast<float4*>(part_of(slot, start >= begin, head) + d) = value;
       }
-      if (!whole && lane == 0) *reinterpret_cast<float2*>(part_of(slot, start >= begin, head) + kWidth) = make_float2(highest, all);
+      if (!whole && lane == 0)
+        *reinterpret_cast<float2*>(part_of(slot, start >= begin, head) + kWidth) = make_float2(highest, all);
     }
     if (!whole) {
       const int slot0 = start / run, count = (place.end - 1) / run - slot0 + 1;
@@ -307,8 +342,10 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm) decod
           all = warp_sum(all);
           for (int d = lane * 4; d - lane * 4 < kWidth; d += 128) {
             float4 value = make_float4(0, 0, 0, 0);
-            for (int s0 = 0; s0 < count; s0 += 32) {  // shares first, a lane a part, then independent loads of the parts
-              const float its = s0 + lane < count ? __ldcg(part(s0 + lane) + kWidth) : -INFINITY, share = its == -INFINITY ? 0.0f : exp2f(its - highest);
+            for (int s0 = 0; s0 < count;
+                 s0 += 32) {  // shares first, a lane a part, then independent loads of the parts
+              const float its = s0 + lane < count ? __ldcg(part(s0 + lane) + kWidth) : -INFINITY,
+                          share = its == -INFINITY ? 0.0f : exp2f(its - highest);
               const int some = min(32, count - s0);
 #pragma unroll 8
               for (int s = 0; s < some; s++) {
@@ -340,7 +377,8 @@ bool run(ix_stream* stream, const Gpu& gpu, Problem p, const KvCache<__nv_bfloat
   if (units > kMaxBlocks || int64_t(most) * units > kCounters) return false;
   for (p.first_token = 0; p.first_token < tokens; p.first_token += most) {
     p.tokens = tokens - p.first_token < most ? tokens - p.first_token : most;
-    launch_kernel<decode_kernel<kWidth>>(stream, gpu, p.slots * units, kWarps * 32, Ring<kWidth>::shared(p.tokens), 1, p, cache);
+    launch_kernel<decode_kernel<kWidth>>(stream, gpu, p.slots * units, kWarps * 32, Ring<kWidth>::shared(p.tokens), 1,
+                                         p, cache);
   }
   return true;
 }
@@ -352,24 +390,51 @@ bool decode_attention(ix_stream* stream, const ix_kernel_call* call, uint32_t* c
   const ix_tensor* t = call->operands;
   const KvCache<__nv_bfloat16> cache(t[1]);
   const int heads = int(call->attrs[0].i), tokens = t[0].dims[0], sequences = t[3].dims[0], group = heads / cache.heads;
-  const Problem p{Floats(t[0]), Floats(t[7]), Ints(t[5]), static_cast<const int32_t*>(t[2].data), static_cast<const int32_t*>(t[3].data), static_cast<const int32_t*>(t[4].data),
-                  static_cast<const float*>(t[6].data), static_cast<float*>(call->workspace), counters, 0, 0, sequences, group, divide_up(group, kHeads), 0, int(call->attrs[2].i),
-                  float(call->attrs[1].f), float(call->attrs[3].f)};
-  const auto odd = [](const ix_tensor& x) { return reinterpret_cast<uintptr_t>(x.data) % 16 != 0 || x.stride % 4 != 0; };
+  const Problem p{Floats(t[0]),
+                  Floats(t[7]),
+                  Ints(t[5]),
+                  static_cast<const int32_t*>(t[2].data),
+                  static_cast<const int32_t*>(t[3].data),
+                  static_cast<const int32_t*>(t[4].data),
+                  static_cast<const float*>(t[6].data),
+                  static_cast<float*>(call->workspace),
+                  counters,
+                  0,
+                  0,
+                  sequences,
+                  group,
+                  divide_up(group, kHeads),
+                  0,
+                  int(call->attrs[2].i),
+                  float(call->attrs[1].f),
+                  float(call->attrs[3].f)};
+  const auto odd = [](const ix_tensor& x) {
+    return reinterpret_cast<uintptr_t>(x.data) % 16 != 0 || x.stride % 4 != 0;
+  };
   const Gpu gpu = current_gpu();
   // more tokens a sequence: K and V would be read too often. Below sm_90 the rings are too large (or not yet tuned).
-  if (gpu.capability < 90 || gpu.capability >= 120 || tokens <= 0 || tokens > 4 * sequences || cache.tokens % 16 != 0 || odd(t[0]) || odd(t[7])) return false;
+  if (gpu.capability < 90 || gpu.capability >= 120 || tokens <= 0 || tokens > 4 * sequences || cache.tokens % 16 != 0 ||
+      odd(t[0]) || odd(t[7]))
+    return false;
   switch (cache.width) {
-    case 64: return run<64>(stream, gpu, p, cache, tokens);
-    case 80: return run<80>(stream, gpu, p, cache, tokens);
-    case 96: return run<96>(stream, gpu, p, cache, tokens);
-    case 128: return run<128>(stream, gpu, p, cache, tokens);
-    case 256: return run<256>(stream, gpu, p, cache, tokens);
-    default: return false;
+    case 64:
+      return run<64>(stream, gpu, p, cache, tokens);
+    case 80:
+      return run<80>(stream, gpu, p, cache, tokens);
+    case 96:
+      return run<96>(stream, gpu, p, cache, tokens);
+    case 128:
+      return run<128>(stream, gpu, p, cache, tokens);
+    case 256:
+      return run<256>(stream, gpu, p, cache, tokens);
+    default:
+      return false;
   }
 }
 
 // Two parts of each block: its run may end one token and begin another.
-size_t decode_attention_workspace(const ix_kernel_call* call) { return size_t(2) * kMaxBlocks * kHeads * (call->operands[1].dims[3] + 4) * sizeof(float); }
+size_t decode_attention_workspace(const ix_kernel_call* call) {
+  return size_t(2) * kMaxBlocks * kHeads * (call->operands[1].dims[3] + 4) * sizeof(float);
+}
 
 }  // namespace ix::cuda

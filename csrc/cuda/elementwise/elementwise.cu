@@ -7,14 +7,27 @@ using namespace ix::cuda;
 template <class F>
 void unary(ix_stream* stream, const ix_kernel_call* call, F f) {
   const Floats x(call->operands[0]), y(call->operands[1]);
-  for_elements(stream, call->operands[1].dims[0], call->operands[1].dims[1], [=] __device__(int r, int c) { y[r][c] = f(x[r][c]); });
+  for_elements(stream, call->operands[1].dims[0], call->operands[1].dims[1],
+               [=] __device__(int r, int c) { y[r][c] = f(x[r][c]); });
 }
-struct Neg { __device__ float operator()(float x) const { return -x; } };
-struct Exp { __device__ float operator()(float x) const { return expf(x); } };
-struct Recip { __device__ float operator()(float x) const { return 1.0f / x; } };
-struct Sqrt { __device__ float operator()(float x) const { return sqrtf(x); } };
-struct Rsqrt { __device__ float operator()(float x) const { return 1.0f / sqrtf(x); } };
-struct Tanh { __device__ float operator()(float x) const { return tanhf(x); } };
+struct Neg {
+  __device__ float operator()(float x) const { return -x; }
+};
+struct Exp {
+  __device__ float operator()(float x) const { return expf(x); }
+};
+struct Recip {
+  __device__ float operator()(float x) const { return 1.0f / x; }
+};
+struct Sqrt {
+  __device__ float operator()(float x) const { return sqrtf(x); }
+};
+struct Rsqrt {
+  __device__ float operator()(float x) const { return 1.0f / sqrtf(x); }
+};
+struct Tanh {
+  __device__ float operator()(float x) const { return tanhf(x); }
+};
 struct Scale {
   float factor;
   __device__ float operator()(float x) const { return x * factor; }
@@ -24,23 +37,38 @@ struct Softcap {
   __device__ float operator()(float x) const { return cap * tanhf(x / cap); }
 };
 template <class F>
-void launch_unary(ix_stream* stream, const ix_kernel_call* call) { unary(stream, call, F()); }
-void launch_scale(ix_stream* stream, const ix_kernel_call* call) { unary(stream, call, Scale{float(call->attrs[0].f)}); }
-void launch_softcap(ix_stream* stream, const ix_kernel_call* call) { unary(stream, call, Softcap{float(call->attrs[0].f)}); }
+void launch_unary(ix_stream* stream, const ix_kernel_call* call) {
+  unary(stream, call, F());
+}
+void launch_scale(ix_stream* stream, const ix_kernel_call* call) {
+  unary(stream, call, Scale{float(call->attrs[0].f)});
+}
+void launch_softcap(ix_stream* stream, const ix_kernel_call* call) {
+  unary(stream, call, Softcap{float(call->attrs[0].f)});
+}
 
 // b may have one row or one column, which is repeated
-struct Add { __device__ float operator()(float a, float b) const { return a + b; } };
-struct Sub { __device__ float operator()(float a, float b) const { return a - b; } };
-struct Mul { __device__ float operator()(float a, float b) const { return a * b; } };
-struct Div { __device__ float operator()(float a, float b) const { return a / b; } };
-struct Max { __device__ float operator()(float a, float b) const { return a > b || a != a ? a : b; } };
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Sub {
+  __device__ float operator()(float a, float b) const { return a - b; }
+};
+struct Mul {
+  __device__ float operator()(float a, float b) const { return a * b; }
+};
+struct Div {
+  __device__ float operator()(float a, float b) const { return a / b; }
+};
+struct Max {
+  __device__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
+};
 template <class F>
 void launch_binary(ix_stream* stream, const ix_kernel_call* call) {
   const Floats a(call->operands[0]), b(call->operands[1]), y(call->operands[2]);
   const bool one_row = call->operands[1].dims[0] == 1, one_column = call->operands[1].dims[1] == 1;
-  for_elements(stream, call->operands[2].dims[0], call->operands[2].dims[1], [=] __device__(int r, int c) {
-    y[r][c] = F()(a[r][c], b[one_row ? 0 : r][one_column ? 0 : c]);
-  });
+  for_elements(stream, call->operands[2].dims[0], call->operands[2].dims[1],
+               [=] __device__(int r, int c) { y[r][c] = F()(a[r][c], b[one_row ? 0 : r][one_column ? 0 : c]); });
 }
 
 // a row outside of x gives zeros
@@ -57,7 +85,8 @@ void launch_gather(ix_stream* stream, const ix_kernel_call* call) {
 void launch_concat(ix_stream* stream, const ix_kernel_call* call) {
   const Floats a(call->operands[0]), b(call->operands[1]), y(call->operands[2]);
   const int first = call->operands[0].dims[1];
-  for_elements(stream, call->operands[2].dims[0], call->operands[2].dims[1], [=] __device__(int r, int c) { y[r][c] = c < first ? a[r][c] : b[r][c - first]; });
+  for_elements(stream, call->operands[2].dims[0], call->operands[2].dims[1],
+               [=] __device__(int r, int c) { y[r][c] = c < first ? a[r][c] : b[r][c - first]; });
 }
 }  // namespace
 

@@ -15,12 +15,21 @@ struct KvCache {
   int blocks, tokens, heads, width;
 
   explicit KvCache(const ix_tensor& t)
-      : data(static_cast<char*>(t.data)), block_stride(t.stride), blocks(t.dims[0]), tokens(t.dims[1]), heads(t.dims[2]), width(t.dims[3]) {}
+      : data(static_cast<char*>(t.data)),
+        block_stride(t.stride),
+        blocks(t.dims[0]),
+        tokens(t.dims[1]),
+        heads(t.dims[2]),
+        width(t.dims[3]) {}
   // K of a head of a block; V lies `half` elements behind
-  __device__ T* k(int block, int head) const { return reinterpret_cast<T*>(data + block * block_stride) + 2 * half() * head; }
+  __device__ T* k(int block, int head) const {
+    return reinterpret_cast<T*>(data + block * block_stride) + 2 * half() * head;
+  }
   __device__ int64_t half() const { return int64_t(tokens) * width; }
   // K of a slot, nullptr for slots that store nothing
-  __device__ T* slot(int slot, int head) const { return slot < 0 || slot / tokens >= blocks ? nullptr : k(slot / tokens, head) + int64_t(slot % tokens) * width; }
+  __device__ T* slot(int slot, int head) const {
+    return slot < 0 || slot / tokens >= blocks ? nullptr : k(slot / tokens, head) + int64_t(slot % tokens) * width;
+  }
 };
 
 __device__ inline void put(float* to, float x) { *to = x; }

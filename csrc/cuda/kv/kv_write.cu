@@ -18,5 +18,8 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(kv_write_f32, "kv_write(cache: kv_f32[B,L,K,D], k: f32[T,N], v: f32[T,N], slots: i32[T]) -> kv_f32[B,L,K,D]", "", launch<float>, nullptr)
-IX_KERNEL(kv_write_bf16, "kv_write(cache: kv_bf16[B,L,K,D], k: f32[T,N], v: f32[T,N], slots: i32[T]) -> kv_bf16[B,L,K,D]", "", launch<__nv_bfloat16>, nullptr)
+IX_KERNEL(kv_write_f32, "kv_write(cache: kv_f32[B,L,K,D], k: f32[T,N], v: f32[T,N], slots: i32[T]) -> kv_f32[B,L,K,D]",
+          "", launch<float>, nullptr)
+IX_KERNEL(kv_write_bf16,
+          "kv_write(cache: kv_bf16[B,L,K,D], k: f32[T,N], v: f32[T,N], slots: i32[T]) -> kv_bf16[B,L,K,D]", "",
+          launch<__nv_bfloat16>, nullptr)

@@ -1,5 +1,6 @@
-// cuBLASLt, opened at run time from wherever the loader finds it: the products of many tokens. Its interface is declared here, as far as it
-// is used; choices of algorithm are cached per shape. Sums are f32, the bias is added by its epilogue.
+// cuBLASLt, opened at run time from wherever the loader finds it: the products of many tokens. Its interface is
+// declared here, as far as it is used; choices of algorithm are cached per shape. Sums are f32, the bias is added by
+// its epilogue.
 #include <dlfcn.h>
 #include <library_types.h>
 
@@ -27,13 +28,25 @@ struct Heuristic {
   float waves;
   int reserved[4];
 };
-enum { kCompute32F = 68, kTransposeA = 3, kEpilogue = 7, kBiasPointer = 8, kEpilogueDefault = 1, kEpilogueBias = 4, kMaxWorkspace = 1, kAlignmentC = 7, kAlignmentD = 8 };
+enum {
+  kCompute32F = 68,
+  kTransposeA = 3,
+  kEpilogue = 7,
+  kBiasPointer = 8,
+  kEpilogueDefault = 1,
+  kEpilogueBias = 4,
+  kMaxWorkspace = 1,
+  kAlignmentC = 7,
+  kAlignmentD = 8
+};
 
 struct Library {
   int (*create)(Handle*);
-  int (*matmul)(Handle, Description, const void* alpha, const void* a, Layout, const void* b, Layout, const void* beta, const void* c, Layout, void* d, Layout, const Algorithm*, void* workspace,
-                size_t workspace_bytes, cudaStream_t);
-  int (*heuristic)(Handle, Description, Layout a, Layout b, Layout c, Layout d, Preference, int wanted, Heuristic*, int* found);
+  int (*matmul)(Handle, Description, const void* alpha, const void* a, Layout, const void* b, Layout, const void* beta,
+                const void* c, Layout, void* d, Layout, const Algorithm*, void* workspace, size_t workspace_bytes,
+                cudaStream_t);
+  int (*heuristic)(Handle, Description, Layout a, Layout b, Layout c, Layout d, Preference, int wanted, Heuristic*,
+                   int* found);
   int (*description_create)(Description*, int compute, int scale_type);
   int (*description_set)(Description, int attribute, const void*, size_t);
   int (*description_destroy)(Description);
@@ -54,11 +67,16 @@ const Library* open_library() {
   static const bool good = [] {
     for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"}) {
       void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (library && find(library, "cublasLtCreate", &l.create) && find(library, "cublasLtMatmul", &l.matmul) && find(library, "cublasLtMatmulAlgoGetHeuristic", &l.heuristic) &&
-          find(library, "cublasLtMatmulDescCreate", &l.description_create) && find(library, "cublasLtMatmulDescSetAttribute", &l.description_set) &&
-          find(library, "cublasLtMatmulDescDestroy", &l.description_destroy) && find(library, "cublasLtMatrixLayoutCreate", &l.layout_create) &&
-          find(library, "cublasLtMatrixLayoutDestroy", &l.layout_destroy) && find(library, "cublasLtMatmulPreferenceCreate", &l.preference_create) &&
-          find(library, "cublasLtMatmulPreferenceSetAttribute", &l.preference_set) && find(library, "cublasLtMatmulPreferenceDestroy", &l.preference_destroy))
+      if (library && find(library, "cublasLtCreate", &l.create) && find(library, "cublasLtMatmul", &l.matmul) &&
+          find(library, "cublasLtMatmulAlgoGetHeuristic", &l.heuristic) &&
+          find(library, "cublasLtMatmulDescCreate", &l.description_create) &&
+          find(library, "cublasLtMatmulDescSetAttribute", &l.description_set) &&
+          find(library, "cublasLtMatmulDescDestroy", &l.description_destroy) &&
+          find(library, "cublasLtMatrixLayoutCreate", &l.layout_create) &&
+          find(library, "cublasLtMatrixLayoutDestroy", &l.layout_destroy) &&
+          find(library, "cublasLtMatmulPreferenceCreate", &l.preference_create) &&
+          find(library, "cublasLtMatmulPreferenceSetAttribute", &l.preference_set) &&
+          find(library, "cublasLtMatmulPreferenceDestroy", &l.preference_destroy))
         return true;
     }
     return false;
@@ -77,9 +95,12 @@ struct Call {
   Call(const Library& library, const Bf16Product& product) : l(library) {
     const Product& p = product.p;
     const int transpose = 1, epilogue = p.bias ? kEpilogueBias : kEpilogueDefault;
-    good = l.description_create(&description, kCompute32F, CUDA_R_32F) == 0 && l.description_set(description, kTransposeA, &transpose, sizeof transpose) == 0 &&
-           l.description_set(description, kEpilogue, &epilogue, sizeof epilogue) == 0 && (!p.bias || l.description_set(description, kBiasPointer, &p.bias, sizeof p.bias) == 0) &&
-           l.layout_create(&w, CUDA_R_16BF, p.k, p.n, product.w_stride) == 0 && l.layout_create(&x, CUDA_R_16BF, p.k, p.tokens, product.x_stride) == 0 &&
+    good = l.description_create(&description, kCompute32F, CUDA_R_32F) == 0 &&
+           l.description_set(description, kTransposeA, &transpose, sizeof transpose) == 0 &&
+           l.description_set(description, kEpilogue, &epilogue, sizeof epilogue) == 0 &&
+           (!p.bias || l.description_set(description, kBiasPointer, &p.bias, sizeof p.bias) == 0) &&
+           l.layout_create(&w, CUDA_R_16BF, p.k, p.n, product.w_stride) == 0 &&
+           l.layout_create(&x, CUDA_R_16BF, p.k, p.tokens, product.x_stride) == 0 &&
            l.layout_create(&y, CUDA_R_32F, p.n, p.tokens, p.y_stride) == 0;
   }
   ~Call() {
@@ -94,9 +115,12 @@ bool choose(const Library& l, Handle handle, const Call& call, uint32_t y_alignm
   Preference preference;
   if (l.preference_create(&preference) != 0) return false;
   int found = 0;
-  const bool good = l.preference_set(preference, kMaxWorkspace, &kCublasWorkspace, sizeof kCublasWorkspace) == 0 &&
-                    l.preference_set(preference, kAlignmentC, &y_alignment, sizeof y_alignment) == 0 && l.preference_set(preference, kAlignmentD, &y_alignment, sizeof y_alignment) == 0 &&
-                    l.heuristic(handle, call.description, call.w, call.x, call.y, call.y, preference, 1, choice, &found) == 0 && found > 0;
+  const bool good =
+      l.preference_set(preference, kMaxWorkspace, &kCublasWorkspace, sizeof kCublasWorkspace) == 0 &&
+      l.preference_set(preference, kAlignmentC, &y_alignment, sizeof y_alignment) == 0 &&
+      l.preference_set(preference, kAlignmentD, &y_alignment, sizeof y_alignment) == 0 &&
+      l.heuristic(handle, call.description, call.w, call.x, call.y, call.y, preference, 1, choice, &found) == 0 &&
+      found > 0;
   l.preference_destroy(preference);
   return good;
 }
@@ -125,8 +149,9 @@ bool cublaslt_product(ix_stream* stream, const Gpu& gpu, const Bf16Product& prod
     choice = found->second;
   }
   const float one = 1, zero = 0;
-  return choice.status == 0 && l->matmul(handles[gpu.index], call.description, &one, product.w, call.w, product.x, call.x, &zero, p.y, call.y, p.y, call.y, &choice.algorithm, workspace,
-                                         kCublasWorkspace, stream->handle) == 0;
+  return choice.status == 0 &&
+         l->matmul(handles[gpu.index], call.description, &one, product.w, call.w, product.x, call.x, &zero, p.y, call.y,
+                   p.y, call.y, &choice.algorithm, workspace, kCublasWorkspace, stream->handle) == 0;
 }
 
 }  // namespace ix::cuda

@@ -1,5 +1,5 @@
-// linear, moe_linear and embed over row-major float weights: exact weights, f32 activations and sums, see docs/plan.md. Few tokens:
-// a warp streams a row of weights; many: tiles in shared memory.
+// linear, moe_linear and embed over row-major float weights: exact weights, f32 activations and sums, see docs/plan.md.
+// Few tokens: a warp streams a row of weights; many: tiles in shared memory.
 #include "cuda/linear/rows.h"
 
 namespace {
@@ -7,10 +7,11 @@ using namespace ix::cuda;
 
 constexpr int kWarps = 4;
 
-// sums[r][t] = x[t] . row r of w (rows `stride` apart) over a warp; w is padded with zeros, x is read as far as it goes. kWide: x begins at
-// multiples of 16 bytes.
+// sums[r][t] = x[t] . row r of w (rows `stride` apart) over a warp; w is padded with zeros, x is read as far as it
+// goes. kWide: x begins at multiples of 16 bytes.
 template <int kRows, int kTokens, bool kWide, class T>
-__device__ void dot_rows(float (&sums)[kRows][kTokens], const float* const (&x)[kTokens], const T* w, int64_t stride, int k) {
+__device__ void dot_rows(float (&sums)[kRows][kTokens], const float* const (&x)[kTokens], const T* w, int64_t stride,
+                         int k) {
   constexpr int kVector = 16 / sizeof(T);
   for (int i = threadIdx.x % 32 * kVector; i < k; i += 32 * kVector) {
     float weights[kRows][kVector], values[kVector];
@@ -40,7 +41,9 @@ __device__ void dot_rows(float (&sums)[kRows][kTokens], const float* const (&x)[
     for (int t = 0; t < kTokens; t++) sums[r][t] = warp_sum(sums[r][t]);
 }
 
-bool is_wide(const Product& p) { return reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_stride % 4 == 0 && p.k % 4 == 0; }
+bool is_wide(const Product& p) {
+  return reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_stride % 4 == 0 && p.k % 4 == 0;
+}
 
 // A warp streams kRows rows of weights; the last panel is whole, so that it may read behind the last row.
 template <int kRows, int kTokens, bool kWide, class T>
@@ -57,7 +60,8 @@ __global__ void few_tokens_kernel(Product p, RowWeights<T> w) {
   for (int t = 0; t < kTokens; t++)
 #pragma unroll
     for (int r = 0; r < kRows; r++)
-      if (first + t < p.tokens && row + r < p.n) p.y[(first + t) * p.y_stride + row + r] = sums[r][t] + (p.bias ? p.bias[row + r] : 0.0f);
+      if (first + t < p.tokens && row + r < p.n)
+        p.y[(first + t) * p.y_stride + row + r] = sums[r][t] + (p.bias ? p.bias[row + r] : 0.0f);
 }
 
 // 64 tokens x 64 rows a block, 4 x 4 a thread.
@@ -79,7 +83,8 @@ __global__ void __launch_bounds__(256) many_tokens_kernel(Product p, RowWeights<
     __syncthreads();
 #pragma unroll
     for (int d = 0; d < kDepth; d++) {
-      const float4 a = *reinterpret_cast<const float4*>(&xs[d][ty * 4]), b = *reinterpret_cast<const float4*>(&ws[d][tx * 4]);
+      const float4 a = *reinterpret_cast<const float4*>(&xs[d][ty * 4]),
+                   b = *reinterpret_cast<const float4*>(&ws[d][tx * 4]);
       const float av[4] = {a.x, a.y, a.z, a.w}, bv[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
       for (int i = 0; i < 4; i++)
@@ -98,22 +103,31 @@ __global__ void __launch_bounds__(256) many_tokens_kernel(Product p, RowWeights<
 template <int kRows, int kTokens, class T>
 void few_tokens(ix_stream* stream, const Product& p, const RowWeights<T>& w) {
   const dim3 grid(divide_up(p.n, kWarps * kRows), divide_up(p.tokens, kTokens));
-  if (is_wide(p)) few_tokens_kernel<kRows, kTokens, true, T><<<grid, 32 * kWarps, 0, stream->handle>>>(p, w);
-  else few_tokens_kernel<kRows, kTokens, false, T><<<grid, 32 * kWarps, 0, stream->handle>>>(p, w);
+  if (is_wide(p))
+    few_tokens_kernel<kRows, kTokens, true, T><<<grid, 32 * kWarps, 0, stream->handle>>>(p, w);
+  else
+    few_tokens_kernel<kRows, kTokens, false, T><<<grid, 32 * kWarps, 0, stream->handle>>>(p, w);
 }
 
 template <class T>
 void linear(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor &x = call->operands[0], &w = call->operands[1], &y = call->operands[3];
-  const Product p{static_cast<const float*>(x.data), x.stride, static_cast<float*>(y.data), y.stride, static_cast<const float*>(call->operands[2].data),
-                  x.dims[0], w.dims[0], w.dims[1]};
+  const Product p{static_cast<const float*>(x.data),
+                  x.stride,
+                  static_cast<float*>(y.data),
+                  y.stride,
+                  static_cast<const float*>(call->operands[2].data),
+                  x.dims[0],
+                  w.dims[0],
+                  w.dims[1]};
   const RowWeights<T> weights(w.data, p.n, p.k);
   if (p.tokens <= 0) return;
   if (p.tokens == 1) return few_tokens<2, 1>(stream, p, weights);
   if (p.tokens == 2) return few_tokens<2, 2>(stream, p, weights);
   if (p.tokens <= 4) return few_tokens<4, 4>(stream, p, weights);
   if (p.tokens <= 16) return few_tokens<4, 8>(stream, p, weights);
-  many_tokens_kernel<T><<<dim3(divide_up(p.n, kTile), divide_up(p.tokens, kTile)), 256, 0, stream->handle>>>(p, weights);
+  many_tokens_kernel<T>
+      <<<dim3(divide_up(p.n, kTile), divide_up(p.tokens, kTile)), 256, 0, stream->handle>>>(p, weights);
 }
 
 // A warp for each output of each (token, slot).
@@ -134,11 +148,18 @@ __global__ void moe_kernel(Product p, RowWeights<T> w, Ints experts, int slots, 
 template <class T>
 void moe_linear(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor &x = call->operands[0], &experts = call->operands[1], &w = call->operands[2], &y = call->operands[3];
-  const Product p{static_cast<const float*>(x.data), x.stride, static_cast<float*>(y.data), y.stride, nullptr, x.dims[0], w.dims[1], w.dims[2]};
+  const Product p{static_cast<const float*>(x.data),
+                  x.stride,
+                  static_cast<float*>(y.data),
+                  y.stride,
+                  nullptr,
+                  x.dims[0],
+                  w.dims[1],
+                  w.dims[2]};
   const int pairs = p.tokens * experts.dims[1];
   if (pairs > 0)
-    moe_kernel<T><<<dim3(divide_up(p.n, kWarps), pairs < 65535 ? pairs : 65535), 32 * kWarps, 0, stream->handle>>>(p, RowWeights<T>(w.data, p.n, p.k), Ints(experts), experts.dims[1],
-                                                                                                                 w.dims[0], call->attrs[0].i != 0);
+    moe_kernel<T><<<dim3(divide_up(p.n, kWarps), pairs < 65535 ? pairs : 65535), 32 * kWarps, 0, stream->handle>>>(
+        p, RowWeights<T>(w.data, p.n, p.k), Ints(experts), experts.dims[1], w.dims[0], call->attrs[0].i != 0);
 }
 
 // an id outside of the table gives zeros

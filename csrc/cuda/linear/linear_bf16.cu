@@ -1,4 +1,5 @@
-// linear with bf16 arithmetic over row_bf16 weights: chooses the product by the number of tokens, which only the launch knows.
+// linear with bf16 arithmetic over row_bf16 weights: chooses the product by the number of tokens, which only the launch
+// knows.
 #include "cuda/linear/bf16.h"
 #include "cuda/ptx/async.cuh"
 
@@ -10,7 +11,8 @@ __global__ void round_kernel(Bf16Product product) {
   allow_next_kernel();
   const Product& p = product.p;
   const int per_row = int(product.x_stride / 4);
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < int64_t(p.tokens) * per_row; i += int64_t(gridDim.x) * blockDim.x) {
+  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < int64_t(p.tokens) * per_row;
+       i += int64_t(gridDim.x) * blockDim.x) {
     const int64_t token = i / per_row;
     const int k = int(i % per_row) * 4;
     const float* from = p.x + token * p.x_stride;
@@ -36,7 +38,8 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
   if (tokens <= 0) return;
   const Gpu gpu = current_gpu();
   const RowWeights<__nv_bfloat16> weights(w.data, n, k);
-  const Bf16Product product{{static_cast<const float*>(x.data), x.stride, static_cast<float*>(y.data), y.stride, static_cast<const float*>(call->operands[2].data), tokens, n, k},
+  const Bf16Product product{{static_cast<const float*>(x.data), x.stride, static_cast<float*>(y.data), y.stride,
+                             static_cast<const float*>(call->operands[2].data), tokens, n, k},
                             weights.data,
                             weights.stride,
                             static_cast<__nv_bfloat16*>(call->workspace),
@@ -54,4 +57,5 @@ size_t workspace(const ix_kernel_call* call, int) {
 }
 }  // namespace
 
-IX_KERNEL(linear_bf16_fast, "linear(x: f32[T,K], w: row_bf16[N,K], bias?: f32[N]) -> f32[T,N]", "numerics=bf16", launch, workspace)
+IX_KERNEL(linear_bf16_fast, "linear(x: f32[T,K], w: row_bf16[N,K], bias?: f32[N]) -> f32[T,N]", "numerics=bf16", launch,
+          workspace)

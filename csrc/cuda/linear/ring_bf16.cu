@@ -1,5 +1,6 @@
-// Few tokens on any GPU: each warp owns every 8th block of 64 k of a 16-row tile and a private ring of whole 128-byte lines, so that the
-// loop needs no block barrier. mma.sync with k permuted: a lane's 16 bytes are the k slots of two products, for weights and tokens alike.
+// Few tokens on any GPU: each warp owns every 8th block of 64 k of a 16-row tile and a private ring of whole 128-byte
+// lines, so that the loop needs no block barrier. mma.sync with k permuted: a lane's 16 bytes are the k slots of two
+// products, for weights and tokens alike.
 #include "cuda/linear/bf16.h"
 #include "cuda/ptx/async.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -8,7 +9,7 @@ namespace {
 using namespace ix::cuda;
 
 constexpr int kWarps = 8, kDepth = 4, kRows = 16, kSlot = kRows * 128;  // bytes of a stage of a warp
-constexpr int kPitch = kRows + 4;                                       // of a token's sums: the stores of a warp fall into 32 banks
+constexpr int kPitch = kRows + 4;  // of a token's sums: the stores of a warp fall into 32 banks
 
 template <int kEights>  // tokens / 8
 __global__ void __launch_bounds__(kWarps * 32) ring_kernel(Bf16Product product, int tiles) {
@@ -25,9 +26,12 @@ __global__ void __launch_bounds__(kWarps * 32) ring_kernel(Bf16Product product, 
     if (next_tile < tiles) {
 #pragma unroll
       for (int r = 0; r < kRows / 4; r++) {
-        const int row = r * 4 + lane / 8, chunk = lane % 8;  // the last panel of weights is whole: rows past n are zeros
-        copy_async(ring + slot * kSlot + row * 128 + (chunk ^ (row & 1) << 2) * 16, product.w + (next_tile * kRows + row) * product.w_stride + (warp + next_step * kWarps) * 64 + chunk * 8, 16,
-                   policy);
+        const int row = r * 4 + lane / 8,
+                  chunk = lane % 8;  // the last panel of weights is whole: rows past n are zeros
+        copy_async(
+            ring + slot * kSlot + row * 128 + (chunk ^ (row & 1) << 2) * 16,
+            product.w + (next_tile * kRows + row) * product.w_stride + (warp + next_step * kWarps) * 64 + chunk * 8, 16,
+            policy);
       }
       if (++next_step == steps) next_step = 0, next_tile += gridDim.x;
     }
@@ -43,15 +47,18 @@ __global__ void __launch_bounds__(kWarps * 32) ring_kernel(Bf16Product product, 
       uint4 x[kEights][2], w[2][2];
 #pragma unroll
       for (int j = 0; j < kEights; j++) {
-        const __nv_bfloat16* from = product.x + min(j * 8 + g, p.tokens - 1) * product.x_stride + (warp + s * kWarps) * 64 + t * 8;
-        x[j][0] = load_past_l1(static_cast<const void*>(from)), x[j][1] = load_past_l1(static_cast<const void*>(from + 32));
+        const __nv_bfloat16* from =
+            product.x + min(j * 8 + g, p.tokens - 1) * product.x_stride + (warp + s * kWarps) * 64 + t * 8;
+        x[j][0] = load_past_l1(static_cast<const void*>(from)),
+        x[j][1] = load_past_l1(static_cast<const void*>(from + 32));
       }
       copy_async_wait<kDepth - 1>();
       __syncwarp();
 #pragma unroll
       for (int r = 0; r < 2; r++)
 #pragma unroll
-        for (int h = 0; h < 2; h++) w[r][h] = load_shared(ring + slot * kSlot + (r * 8 + g) * 128 + ((4 * h + t) ^ (g & 1) << 2) * 16);
+        for (int h = 0; h < 2; h++)
+          w[r][h] = load_shared(ring + slot * kSlot + (r * 8 + g) * 128 + ((4 * h + t) ^ (g & 1) << 2) * 16);
 #pragma unroll
       for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -73,7 +80,8 @@ __global__ void __launch_bounds__(kWarps * 32) ring_kernel(Bf16Product product, 
       const int token = i / kRows, row = tile * kRows + i % kRows;
       float sum = 0;
 #pragma unroll
-      for (int other = 0; other < kWarps; other++) sum += sheets[(sheet * kWarps + other) * kSheet + token * kPitch + i % kRows];
+      for (int other = 0; other < kWarps; other++)
+        sum += sheets[(sheet * kWarps + other) * kSheet + token * kPitch + i % kRows];
       if (row < p.n) p.y[token * p.y_stride + row] = sum + (p.bias ? p.bias[row] : 0.0f);
     }
   }
@@ -81,16 +89,21 @@ __global__ void __launch_bounds__(kWarps * 32) ring_kernel(Bf16Product product, 
 
 template <int kEights>
 void run(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
-  const int tiles = divide_up(product.p.n, kRows), most = gpu.sms * (gpu.capability == 80 || gpu.capability >= 90 ? 2 : 1);
-  launch_kernel<ring_kernel<kEights>>(stream, gpu, tiles < most ? tiles : most, kWarps * 32, kWarps * kDepth * kSlot + 2 * kWarps * kEights * 8 * kPitch * 4, 1, product, tiles);
+  const int tiles = divide_up(product.p.n, kRows),
+            most = gpu.sms * (gpu.capability == 80 || gpu.capability >= 90 ? 2 : 1);
+  launch_kernel<ring_kernel<kEights>>(stream, gpu, tiles < most ? tiles : most, kWarps * 32,
+                                      kWarps * kDepth * kSlot + 2 * kWarps * kEights * 8 * kPitch * 4, 1, product,
+                                      tiles);
 }
 }  // namespace
 
 namespace ix::cuda {
 
 void stream_weights_ring(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
-  if (product.p.tokens <= 8) run<1>(stream, gpu, product);
-  else run<2>(stream, gpu, product);
+  if (product.p.tokens <= 8)
+    run<1>(stream, gpu, product);
+  else
+    run<2>(stream, gpu, product);
 }
 
 }  // namespace ix::cuda

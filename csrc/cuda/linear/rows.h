@@ -1,4 +1,5 @@
-// Row-major packed weights (`row_f32`, `row_bf16`, `row_f16`): rows of K elements, zero-padded to whole 128-byte lines, in panels of 64.
+// Row-major packed weights (`row_f32`, `row_bf16`, `row_f16`): rows of K elements, zero-padded to whole 128-byte lines,
+// in panels of 64.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,12 +19,15 @@ struct RowWeights {
   int64_t rows_per_stack;  // rows between the matrices of [E,N,K]
 
   RowWeights(const void* data, int64_t rows, int64_t columns)
-      : data(static_cast<const T*>(data)), stride(row_bytes(columns) / int64_t(sizeof(T))), rows_per_stack((rows + kPanel - 1) / kPanel * kPanel) {}
+      : data(static_cast<const T*>(data)),
+        stride(row_bytes(columns) / int64_t(sizeof(T))),
+        rows_per_stack((rows + kPanel - 1) / kPanel * kPanel) {}
   static int64_t row_bytes(int64_t columns) { return (columns * int64_t(sizeof(T)) + 127) / 128 * 128; }
   static size_t panel_bytes(int64_t columns) { return size_t(row_bytes(columns)) * kPanel; }
   static void pack(void* panel, const void* const* rows, int32_t num_rows, int64_t columns) {
     memset(panel, 0, panel_bytes(columns));
-    for (int32_t r = 0; r < num_rows; r++) memcpy(static_cast<char*>(panel) + r * row_bytes(columns), rows[r], size_t(columns) * sizeof(T));
+    for (int32_t r = 0; r < num_rows; r++)
+      memcpy(static_cast<char*>(panel) + r * row_bytes(columns), rows[r], size_t(columns) * sizeof(T));
   }
   __device__ const T* row(int64_t r) const { return data + r * stride; }
 };
@@ -41,7 +45,8 @@ __device__ inline void load_vector(const T* from, float (&to)[16 / sizeof(T)]) {
   for (int i = 0; i < int(16 / sizeof(T)); i++) to[i] = to_float(values[i]);
 }
 
-// Where the products of one launch lie: output row t is inputs row t times the weights of its expert, or of the only matrix.
+// Where the products of one launch lie: output row t is inputs row t times the weights of its expert, or of the only
+// matrix.
 struct Product {
   const float* x;
   int64_t x_stride;

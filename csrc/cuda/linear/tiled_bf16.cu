@@ -1,5 +1,5 @@
-// Many tokens without cuBLASLt: 128 tokens x 128 rows a block, 64 k a stage through cp.async, mma.sync with k permuted as in
-// ring_bf16.cu. Portable, not the fastest.
+// Many tokens without cuBLASLt: 128 tokens x 128 rows a block, 64 k a stage through cp.async, mma.sync with k permuted
+// as in ring_bf16.cu. Portable, not the fastest.
 #include "cuda/linear/bf16.h"
 #include "cuda/ptx/async.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -15,7 +15,8 @@ __global__ void __launch_bounds__(256) tiled_kernel(Bf16Product product, int tok
   const Product& p = product.p;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   // neighbouring blocks share rows of weights: tokens are the fast side
-  const int first_token = blockIdx.x % token_tiles * kTile, first_row = blockIdx.x / token_tiles * kTile, steps = int(product.x_stride / 64);
+  const int first_token = blockIdx.x % token_tiles * kTile, first_row = blockIdx.x / token_tiles * kTile,
+            steps = int(product.x_stride / 64);
   const int padded_rows = (p.n + kPanel - 1) / kPanel * kPanel;
   const uint32_t base = shared_address(shared);
   const uint64_t policy = policy_evict_last();
@@ -26,10 +27,14 @@ __global__ void __launch_bounds__(256) tiled_kernel(Bf16Product product, int tok
       const uint32_t to = base + step % kStages * 2 * kHalf;
 #pragma unroll
       for (int i = 0; i < kTile / 32; i++) {
-        const int line = i * 32 + threadIdx.x / 8, chunk = threadIdx.x % 8, place = line * 128 + (chunk ^ (line & 1) << 2) * 16;
+        const int line = i * 32 + threadIdx.x / 8, chunk = threadIdx.x % 8,
+                  place = line * 128 + (chunk ^ (line & 1) << 2) * 16;
         const bool token = first_token + line < p.tokens, row = first_row + line < padded_rows;
-        copy_async(to + place, product.x + (token ? first_token + line : 0) * product.x_stride + step * 64 + chunk * 8, token ? 16 : 0, policy);
-        copy_async(to + kHalf + place, product.w + (row ? first_row + line : 0) * product.w_stride + step * 64 + chunk * 8, row ? 16 : 0, policy);
+        copy_async(to + place, product.x + (token ? first_token + line : 0) * product.x_stride + step * 64 + chunk * 8,
+                   token ? 16 : 0, policy);
+        copy_async(to + kHalf + place,
+                   product.w + (row ? first_row + line : 0) * product.w_stride + step * 64 + chunk * 8, row ? 16 : 0,
+                   policy);
       }
     }
     copy_async_commit();
@@ -66,7 +71,8 @@ __global__ void __launch_bounds__(256) tiled_kernel(Bf16Product product, int tok
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const int token = first_token + token0 + m * 16 + g + e / 2 * 8, row = first_row + row0 + j * 8 + 2 * t + e % 2;
-        if (token < p.tokens && row < p.n) p.y[token * p.y_stride + row] = sums[m][j][e] + (p.bias ? p.bias[row] : 0.0f);
+        if (token < p.tokens && row < p.n)
+          p.y[token * p.y_stride + row] = sums[m][j][e] + (p.bias ? p.bias[row] : 0.0f);
       }
 }
 }  // namespace
@@ -75,7 +81,8 @@ namespace ix::cuda {
 
 void tiled_product(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
   const int token_tiles = divide_up(product.p.tokens, kTile);
-  launch_kernel<tiled_kernel>(stream, gpu, token_tiles * divide_up(product.p.n, kTile), 256, kStages * 2 * kHalf, 1, product, token_tiles);
+  launch_kernel<tiled_kernel>(stream, gpu, token_tiles * divide_up(product.p.n, kTile), 256, kStages * 2 * kHalf, 1,
+                              product, token_tiles);
 }
 
 }  // namespace ix::cuda

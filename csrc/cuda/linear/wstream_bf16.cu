@@ -1,6 +1,7 @@
-// Few tokens on sm_90: the weights pass once, at the speed of memory. A ring of shared memory is filled with weights by the copy engine
-// and emptied by one warpgroup's wgmma (weights are the M side); tokens come as f32 through warps that round them, or rounded through
-// the copy engine. Rows are cut so that the blocks are equally busy; where rows alone are too few, K is split over a cluster of 2.
+// Few tokens on sm_90: the weights pass once, at the speed of memory. A ring of shared memory is filled with weights by
+// the copy engine and emptied by one warpgroup's wgmma (weights are the M side); tokens come as f32 through warps that
+// round them, or rounded through the copy engine. Rows are cut so that the blocks are equally busy; where rows alone
+// are too few, K is split over a cluster of 2.
 #include "cuda/linear/bf16.h"
 #include "cuda/ptx/async.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -20,7 +21,8 @@ __device__ inline void store_sums(const Product& p, float4 s, int token, int row
   const float v[4] = {s.x, s.y, s.z, s.w};
   float* y = p.y + token * p.y_stride + row;
   if (row + 4 <= p.n && reinterpret_cast<uintptr_t>(y) % 16 == 0) {
-    if (p.bias) s = make_float4(v[0] + p.bias[row], v[1] + p.bias[row + 1], v[2] + p.bias[row + 2], v[3] + p.bias[row + 3]);
+    if (p.bias)
+      s = make_float4(v[0] + p.bias[row], v[1] + p.bias[row + 1], v[2] + p.bias[row + 2], v[3] + p.bias[row + 3]);
     *reinterpret_cast<float4*>(y) = s;
     return;
   }
@@ -30,15 +32,18 @@ __device__ inline void store_sums(const Product& p, float4 s, int token, int row
 __device__ inline void sync_consumers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 #endif
 
-// kTokens: the wgmma's N. kTiles: 64-row products that cover a tile. kBlocks: blocks of 64 k in a stage, past the end of K zeros.
-// Warps 0-3 multiply, 4 copies weights, 5-8 (kFloats) round tokens, a stage each in turn.
+// kTokens: the wgmma's N. kTiles: 64-row products that cover a tile. kBlocks: blocks of 64 k in a stage, past the end
+// of K zeros. Warps 0-3 multiply, 4 copies weights, 5-8 (kFloats) round tokens, a stage each in turn.
 template <int kTokens, int kTiles, int kBlocks, bool kFloats>
-__global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) stream_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, Product p, Shape shape) {
+__global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
+    stream_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, Product p,
+                  Shape shape) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char shared[];
   __shared__ __align__(8) uint64_t barriers[2 * kMaxStages];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, stages = shape.stages;
-  const uint32_t base = shared_address(shared), w_bytes = shape.rows * 128, x_bytes = kTokens * 128, stage_bytes = kBlocks * (w_bytes + x_bytes);
+  const uint32_t base = shared_address(shared), w_bytes = shape.rows * 128, x_bytes = kTokens * 128,
+                 stage_bytes = kBlocks * (w_bytes + x_bytes);
   const uint32_t full = shared_address(barriers), empty = full + 8 * kMaxStages;
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; i++) {
@@ -48,12 +53,15 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) str
     barrier_init_done();
   }
   __syncthreads();
-  allow_next_kernel();  // as early as possible: the next kernel's blocks may take free shared memory and fill their rings
-  const int split = shape.split, rank = split > 1 ? blockIdx.x % split : 0, groups = (p.k + 64 * kBlocks - 1) / (64 * kBlocks);
+  allow_next_kernel();  // as early as possible: the next kernel's blocks may take free shared memory and fill their
+                        // rings
+  const int split = shape.split, rank = split > 1 ? blockIdx.x % split : 0,
+            groups = (p.k + 64 * kBlocks - 1) / (64 * kBlocks);
   const int first_group = groups * rank / split, num_groups = groups * (rank + 1) / split - first_group;
   const int step = gridDim.x / split, first_tile = blockIdx.x / split;
   // blocks start at different k, so that they do not all ask for the same tokens' lines at once
-  const int turn = int(int64_t(first_tile) * num_groups / step), total = first_tile < shape.tiles ? ((shape.tiles - 1 - first_tile) / step + 1) * num_groups : 0;
+  const int turn = int(int64_t(first_tile) * num_groups / step),
+            total = first_tile < shape.tiles ? ((shape.tiles - 1 - first_tile) / step + 1) * num_groups : 0;
   auto first_k = [&](int i) { return (first_group + (i % num_groups + turn) % num_groups) * kBlocks * 64; };
 
   if (warp == 4) {
@@ -62,11 +70,15 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) str
       auto load_weights = [&](int i, int slot) {
         const int k = first_k(i);
         barrier_expect(full + 8 * slot, kFloats ? kBlocks * w_bytes : stage_bytes);
-        for (int b = 0; b < kBlocks; b++) copy_box(base + slot * stage_bytes + b * w_bytes, &w_map, k + b * 64, (first_tile + i / num_groups * step) * shape.rows, full + 8 * slot, weights);
+        for (int b = 0; b < kBlocks; b++)
+          copy_box(base + slot * stage_bytes + b * w_bytes, &w_map, k + b * 64,
+                   (first_tile + i / num_groups * step) * shape.rows, full + 8 * slot, weights);
       };
       auto load_tokens = [&](int i, int slot) {
         const int k = first_k(i);
-        for (int b = 0; !kFloats && b < kBlocks; b++) copy_box(base + slot * stage_bytes + kBlocks * w_bytes + b * x_bytes, &x_map, k + b * 64, 0, full + 8 * slot, tokens);
+        for (int b = 0; !kFloats && b < kBlocks; b++)
+          copy_box(base + slot * stage_bytes + kBlocks * w_bytes + b * x_bytes, &x_map, k + b * 64, 0, full + 8 * slot,
+                   tokens);
       };
       const int ahead = min(stages, total);
       for (int i = 0; i < ahead; i++) load_weights(i, i);  // these do not depend on the kernels before
@@ -82,7 +94,8 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) str
     __syncwarp();
   } else if (warp > 4) {
     if constexpr (kFloats) {
-      constexpr int kLanes = kBlocks * 16, kPasses = kTokens * kLanes / 32;  // lanes that hold one token's part of a stage
+      constexpr int kLanes = kBlocks * 16,
+                    kPasses = kTokens * kLanes / 32;  // lanes that hold one token's part of a stage
       wait_for_earlier_kernels();
       const int column = lane % kLanes * 4;
       for (int i = warp - 5; i < total; i += kRoundingWarps) {
@@ -92,14 +105,16 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) str
         for (int j = 0; j < kPasses; j++) {
           const int token = j * (32 / kLanes) + lane / kLanes;
           v[j] = token < p.tokens && k < p.k ? load_past_l1(p.x + token * p.x_stride + k) : make_float4(0, 0, 0, 0);
-          if (k + 4 > p.k) v[j] = make_float4(k < p.k ? v[j].x : 0, k + 1 < p.k ? v[j].y : 0, k + 2 < p.k ? v[j].z : 0, 0);
+          if (k + 4 > p.k)
+            v[j] = make_float4(k < p.k ? v[j].x : 0, k + 1 < p.k ? v[j].y : 0, k + 2 < p.k ? v[j].z : 0, 0);
         }
         if (use > 0) barrier_wait(empty + 8 * slot, (use - 1) & 1);
         const uint32_t to = base + slot * stage_bytes + kBlocks * w_bytes + column / 64 * x_bytes;
 #pragma unroll
         for (int j = 0; j < kPasses; j++) {
           const int token = j * (32 / kLanes) + lane / kLanes, chunk = column % 64 / 8 ^ token % 8;
-          store_shared(to + token * 128 + chunk * 16 + column % 8 * 2, pack_bf16(v[j].x, v[j].y), pack_bf16(v[j].z, v[j].w));
+          store_shared(to + token * 128 + chunk * 16 + column % 8 * 2, pack_bf16(v[j].x, v[j].y),
+                       pack_bf16(v[j].z, v[j].w));
         }
         fence_shared_for_async();
         __syncwarp();
@@ -125,7 +140,9 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) str
 #pragma unroll
           for (int kk = 0; kk < 4; kk++)
 #pragma unroll
-            for (int m = 0; m < kTiles; m++) wgmma<kTokens>(sums[m], wgmma_tile(w + b * w_bytes + m * 8192 + kk * 32), wgmma_tile(x + b * x_bytes + kk * 32));
+            for (int m = 0; m < kTiles; m++)
+              wgmma<kTokens>(sums[m], wgmma_tile(w + b * w_bytes + m * 8192 + kk * 32),
+                             wgmma_tile(x + b * x_bytes + kk * 32));
         wgmma_commit();
         wgmma_wait<1>();  // the stage before this one has been read
         if (before >= 0 && threadIdx.x == 0) barrier_arrive(empty + 8 * before);
@@ -141,7 +158,9 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) str
 #pragma unroll
         for (int m = 0; m < kTiles; m++)
 #pragma unroll
-          for (int j = 0; j < kTokens / 2; j++) sheet[(j / 4 * 8 + 2 * t + j % 2) * (kTiles * 64 + 4) + m * 64 + warp * 16 + g + j % 4 / 2 * 8] = sums[m][j];
+          for (int j = 0; j < kTokens / 2; j++)
+            sheet[(j / 4 * 8 + 2 * t + j % 2) * (kTiles * 64 + 4) + m * 64 + warp * 16 + g + j % 4 / 2 * 8] =
+                sums[m][j];
         continue;
       }
       float* sheet = reinterpret_cast<float*>(shared + stages * stage_bytes);  // [kTokens][68]
@@ -149,11 +168,14 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0)) str
       for (int m = 0; m < kTiles; m++) {
         sync_consumers();
 #pragma unroll
-        for (int j = 0; j < kTokens / 2; j++) sheet[(j / 4 * 8 + 2 * t + j % 2) * 68 + warp * 16 + g + j % 4 / 2 * 8] = sums[m][j];
+        for (int j = 0; j < kTokens / 2; j++)
+          sheet[(j / 4 * 8 + 2 * t + j % 2) * 68 + warp * 16 + g + j % 4 / 2 * 8] = sums[m][j];
         sync_consumers();
         for (int i = threadIdx.x; i < p.tokens * 16; i += 128) {
           const int token = i / 16, row = i % 16 * 4;
-          if (m * 64 + row < shape.rows) store_sums(p, *reinterpret_cast<float4*>(sheet + token * 68 + row), token, tile * shape.rows + m * 64 + row);
+          if (m * 64 + row < shape.rows)
+            store_sums(p, *reinterpret_cast<float4*>(sheet + token * 68 + row), token,
+                       tile * shape.rows + m * 64 + row);
         }
       }
     }
@@ -184,7 +206,8 @@ bool run(ix_stream* stream, const Gpu& gpu, const Bf16Product& product, Shape sh
   shape.tiles = divide_up(p.n, shape.rows);
   const int budget = (per_sm == 2 ? 110 : 220) * 1024, stage_bytes = kBlocks * (shape.rows + kTokens) * 128;
   // beside the ring: the sheet of sums, and what the last 64-row product reads past its rows
-  const int sheet = shape.split == 1 ? kTokens * 68 * 4 : 0, slack = kTiles * 8192 > shape.rows * 128 ? kTiles * 8192 - shape.rows * 128 : 0;
+  const int sheet = shape.split == 1 ? kTokens * 68 * 4 : 0,
+            slack = kTiles * 8192 > shape.rows * 128 ? kTiles * 8192 - shape.rows * 128 : 0;
   shape.stages = (budget - sheet - slack) / stage_bytes;
   if (shape.stages > kMaxStages) shape.stages = kMaxStages;
   int shared = shape.stages * stage_bytes;
@@ -192,8 +215,12 @@ bool run(ix_stream* stream, const Gpu& gpu, const Bf16Product& product, Shape sh
   CUtensorMap w_map, x_map;
   if (!make_tensor_map(&w_map, product.w, product.w_stride, p.n, product.w_stride, shape.rows)) return false;
   if (!make_tensor_map(&x_map, product.x, product.x_stride, p.tokens, product.x_stride, kTokens)) return false;
-  const int grid = shape.split > 1 ? shape.tiles * shape.split : shape.tiles < per_sm * gpu.sms ? shape.tiles : per_sm * gpu.sms;
-  launch_kernel<stream_kernel<kTokens, kTiles, kBlocks, kFloats>>(stream, gpu, grid, kFloats ? 160 + kRoundingWarps * 32 : 160, shared + sheet + slack, shape.split, w_map, x_map, p, shape);
+  const int grid = shape.split > 1                  ? shape.tiles * shape.split
+                   : shape.tiles < per_sm * gpu.sms ? shape.tiles
+                                                    : per_sm * gpu.sms;
+  launch_kernel<stream_kernel<kTokens, kTiles, kBlocks, kFloats>>(
+      stream, gpu, grid, kFloats ? 160 + kRoundingWarps * 32 : 160, shared + sheet + slack, shape.split, w_map, x_map,
+      p, shape);
   return true;
 }
 
@@ -217,14 +244,18 @@ bool with_shape(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
 
 namespace ix::cuda {
 
-bool reads_floats(const Bf16Product& product) { return reinterpret_cast<uintptr_t>(product.p.x) % 16 == 0 && product.p.x_stride % 4 == 0; }
+bool reads_floats(const Bf16Product& product) {
+  return reinterpret_cast<uintptr_t>(product.p.x) % 16 == 0 && product.p.x_stride % 4 == 0;
+}
 
 bool stream_weights(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
   if (gpu.capability != 90) return false;
   const int tokens = product.p.tokens;
   const bool floats = reads_floats(product);
-  if (tokens <= 8) return floats ? with_shape<8, true>(stream, gpu, product) : with_shape<8, false>(stream, gpu, product);
-  if (tokens <= 16) return floats ? with_shape<16, true>(stream, gpu, product) : with_shape<16, false>(stream, gpu, product);
+  if (tokens <= 8)
+    return floats ? with_shape<8, true>(stream, gpu, product) : with_shape<8, false>(stream, gpu, product);
+  if (tokens <= 16)
+    return floats ? with_shape<16, true>(stream, gpu, product) : with_shape<16, false>(stream, gpu, product);
   if (tokens <= 32) return with_shape<32, false>(stream, gpu, product);
   return with_shape<64, false>(stream, gpu, product);
 }

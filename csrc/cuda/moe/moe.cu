@@ -1,5 +1,5 @@
-// moe_route, moe_combine: see docs/plan.md. NaN logits lose against everything; where there are fewer experts than `top`, the surplus
-// columns get expert -1 with weight 0.
+// moe_route, moe_combine: see docs/plan.md. NaN logits lose against everything; where there are fewer experts than
+// `top`, the surplus columns get expert -1 with weight 0.
 #include "cuda/kernel.h"
 
 namespace {
@@ -9,9 +9,10 @@ constexpr int kWarps = 4;
 
 __device__ float usable(float x) { return x == x ? x : -INFINITY; }
 
-// A warp for each token. Experts are picked one after the other: the best of those that come behind the last one picked, in the
-// order of larger logits first and lower indices among equals.
-__global__ void route_kernel(Floats logits, Ints experts, Floats weights, int tokens, int num_experts, int k, int scoring, bool renormalize, float factor) {
+// A warp for each token. Experts are picked one after the other: the best of those that come behind the last one
+// picked, in the order of larger logits first and lower indices among equals.
+__global__ void route_kernel(Floats logits, Ints experts, Floats weights, int tokens, int num_experts, int k,
+                             int scoring, bool renormalize, float factor) {
   const int token = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (token >= tokens) return;
   const float* x = logits[token];
@@ -57,8 +58,9 @@ __global__ void route_kernel(Floats logits, Ints experts, Floats weights, int to
 void launch_route(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor &logits = call->operands[0], &experts = call->operands[1], &weights = call->operands[2];
   if (logits.dims[0] <= 0) return;
-  route_kernel<<<divide_up(logits.dims[0], kWarps), 32 * kWarps, 0, stream->handle>>>(Floats(logits), Ints(experts), Floats(weights), logits.dims[0], logits.dims[1],
-                                                                                     experts.dims[1], int(call->attrs[1].i), call->attrs[2].i != 0, float(call->attrs[3].f));
+  route_kernel<<<divide_up(logits.dims[0], kWarps), 32 * kWarps, 0, stream->handle>>>(
+      Floats(logits), Ints(experts), Floats(weights), logits.dims[0], logits.dims[1], experts.dims[1],
+      int(call->attrs[1].i), call->attrs[2].i != 0, float(call->attrs[3].f));
 }
 
 void launch_combine(ix_stream* stream, const ix_kernel_call* call) {
@@ -72,5 +74,7 @@ void launch_combine(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(moe_route, "moe_route(logits: f32[T,E], top: i32, scoring: i32, renormalize: i32, factor: f32) -> i32[T,k], f32[T,k]", "", launch_route, nullptr)
+IX_KERNEL(moe_route,
+          "moe_route(logits: f32[T,E], top: i32, scoring: i32, renormalize: i32, factor: f32) -> i32[T,k], f32[T,k]",
+          "", launch_route, nullptr)
 IX_KERNEL(moe_combine, "moe_combine(y: f32[T,M], weights: f32[T,k]) -> f32[T,D]", "", launch_combine, nullptr)

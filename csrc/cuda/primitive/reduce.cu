@@ -1,4 +1,5 @@
-// reduce_sum, reduce_max, softmax: along a row, a block each, see docs/plan.md. A NaN anywhere in a row shows in its result.
+// reduce_sum, reduce_max, softmax: along a row, a block each, see docs/plan.md. A NaN anywhere in a row shows in its
+// result.
 #include "cuda/kernel.h"
 
 namespace {
@@ -33,7 +34,9 @@ __global__ void softmax_kernel(Floats x, Floats y, int columns) {
 template <void (*kKernel)(Floats, Floats, int)>
 void launch(ix_stream* stream, const ix_kernel_call* call) {
   const int rows = call->operands[0].dims[0];
-  if (rows > 0) kKernel<<<rows, kThreads, 0, stream->handle>>>(Floats(call->operands[0]), Floats(call->operands[1]), call->operands[0].dims[1]);
+  if (rows > 0)
+    kKernel<<<rows, kThreads, 0, stream->handle>>>(Floats(call->operands[0]), Floats(call->operands[1]),
+                                                   call->operands[0].dims[1]);
 }
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Launching kernels that use Hopper's features: properties of the current GPU, shared memory beyond 48 KB, clusters, programmatic
-// dependent launch, tensor maps for the copy engine. Every call may stand inside a stream capture.
+// Launching kernels that use Hopper's features: properties of the current GPU, shared memory beyond 48 KB, clusters,
+// programmatic dependent launch, tensor maps for the copy engine. Every call may stand inside a stream capture.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -32,10 +32,12 @@ inline Gpu current_gpu() {
   return gpu;
 }
 
-// A grid in which blocks of `cluster` neighbours form clusters. From sm_90 on it may start while the kernel before it still runs, if that
-// one allows it: what that one or an earlier kernel writes must only be touched after wait_for_earlier_kernels() (ptx/async.cuh).
+// A grid in which blocks of `cluster` neighbours form clusters. From sm_90 on it may start while the kernel before it
+// still runs, if that one allows it: what that one or an earlier kernel writes must only be touched after
+// wait_for_earlier_kernels() (ptx/async.cuh).
 template <auto kKernel, class... A>
-void launch_kernel(ix_stream* stream, const Gpu& gpu, int grid, int block, size_t shared, int cluster, const A&... arguments) {
+void launch_kernel(ix_stream* stream, const Gpu& gpu, int grid, int block, size_t shared, int cluster,
+                   const A&... arguments) {
   static std::atomic<int> granted[kMaxDevices];
   if (shared > 48 * 1024 && granted[gpu.index] < int(shared)) {
     cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
@@ -59,20 +61,26 @@ void launch_kernel(ix_stream* stream, const Gpu& gpu, int grid, int block, size_
   cudaLaunchKernelEx(&config, kKernel, arguments...);
 }
 
-// bf16 rows, `stride` elements apart, in boxes of 64 columns (one line of 128 bytes, swizzled) x box_rows; outside of the matrix the
-// copy engine delivers zeros. False if the driver refuses.
-inline bool make_tensor_map(CUtensorMap* map, const void* data, int64_t columns, int64_t rows, int64_t stride, int box_rows) {
-  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+// bf16 rows, `stride` elements apart, in boxes of 64 columns (one line of 128 bytes, swizzled) x box_rows; outside of
+// the matrix the copy engine delivers zeros. False if the driver refuses.
+inline bool make_tensor_map(CUtensorMap* map, const void* data, int64_t columns, int64_t rows, int64_t stride,
+                            int box_rows) {
+  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
   static const Encode encode = [] {
     cudaDriverEntryPointQueryResult result;
     void* entry = nullptr;
-    return cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result) == cudaSuccess ? reinterpret_cast<Encode>(entry) : nullptr;
+    return cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result) ==
+                   cudaSuccess
+               ? reinterpret_cast<Encode>(entry)
+               : nullptr;
   }();
   const cuuint64_t sizes[2] = {cuuint64_t(columns), cuuint64_t(rows)}, strides[1] = {cuuint64_t(stride) * 2};
   const cuuint32_t box[2] = {64, cuuint32_t(box_rows)}, steps[2] = {1, 1};
-  return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides, box, steps,
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 }  // namespace ix::cuda

@@ -21,7 +21,8 @@ void launch_table(ix_stream* stream, const ix_kernel_call* call) {
 
 void launch_rope(ix_stream* stream, const ix_kernel_call* call) {
   const Floats x(call->operands[0]), table(call->operands[1]), y(call->operands[2]);
-  const int columns = call->operands[0].dims[1], width = columns / int(call->attrs[0].i), half = call->operands[1].dims[1] / 2;
+  const int columns = call->operands[0].dims[1], width = columns / int(call->attrs[0].i),
+            half = call->operands[1].dims[1] / 2;
   const bool interleaved = call->attrs[1].i != 0;
   for_elements(stream, call->operands[0].dims[0], columns, [=] __device__(int r, int c) {
     const int d = c % width;
@@ -37,5 +38,7 @@ void launch_rope(ix_stream* stream, const ix_kernel_call* call) {
 }
 }  // namespace
 
-IX_KERNEL(rope_table, "rope_table(positions: i32[T], row: i32[T], inv_freq: f32[P,H], factor: f32[P]) -> f32[T,N]", "", launch_table, nullptr)
-IX_KERNEL(rope, "rope(x: f32[T,N], table: f32[T,R], heads: i32, interleaved: i32) -> f32[T,N]", "", launch_rope, nullptr)
+IX_KERNEL(rope_table, "rope_table(positions: i32[T], row: i32[T], inv_freq: f32[P,H], factor: f32[P]) -> f32[T,N]", "",
+          launch_table, nullptr)
+IX_KERNEL(rope, "rope(x: f32[T,N], table: f32[T,R], heads: i32, interleaved: i32) -> f32[T,N]", "", launch_rope,
+          nullptr)

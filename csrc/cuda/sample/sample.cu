@@ -1,5 +1,5 @@
-// sample: from logits to tokens and log-probabilities, see "The sample program" in docs/plan.md. A block for each row. NaN counts as
-// -infinity; a row without any finite logit gives token 0.
+// sample: from logits to tokens and log-probabilities, see "The sample program" in docs/plan.md. A block for each row.
+// NaN counts as -infinity; a row without any finite logit gives token 0.
 #include "cuda/sample/philox.h"
 #include "cuda/sample/select.h"
 
@@ -85,7 +85,9 @@ __device__ Allowed filter(const Operands& o, int s, const float* z, float top) {
   if (top_p < 1) {
     const uint32_t floor = allowed.key;
     const auto kept = [&](int i) { return z[i] > -INFINITY && order_key(z[i]) >= floor; };
-    const auto weight = [&](int i) { return uint64_t(expf(z[i] - top) * 4294967296.0f + 0.5f); };  // whole numbers: sums of any order are equal
+    const auto weight = [&](int i) {
+      return uint64_t(expf(z[i] - top) * 4294967296.0f + 0.5f);
+    };  // whole numbers: sums of any order are equal
     uint64_t mass = 0;
     for (int i = threadIdx.x; i < n; i += kThreads) mass += kept(i) ? weight(i) : 0;
     mass = block_reduce(mass, uint64_t(0), [](uint64_t a, uint64_t b) { return a + b; });
@@ -96,7 +98,10 @@ __device__ Allowed filter(const Operands& o, int s, const float* z, float top) {
     const uint64_t each = max(uint64_t(1), uint64_t(expf(order_value(cut.key) - top) * 4294967296.0f + 0.5f));
     const uint64_t ties = (wanted - min(wanted, cut.before) + each - 1) / each;
     const auto tied = [&](int i) { return order_key(z[i]) == cut.key; };
-    allowed.last_token = ~select(n, max(uint64_t(1), ties), [](int i) { return ~uint32_t(i); }, tied, [](int) { return uint64_t(1); }).key;
+    allowed.last_token =
+        ~select(
+             n, max(uint64_t(1), ties), [](int i) { return ~uint32_t(i); }, tied, [](int) { return uint64_t(1); })
+             .key;
   }
   if (min_p > 0) {  // the least value whose weight reaches min_p
     allowed.least = top;
@@ -184,22 +189,51 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(Operands o) {
   if (drawn && history) history[token]++;
 }
 
-size_t workspace(const ix_kernel_call* call, int) { return size_t(call->operands[0].dims[0]) * size_t(call->operands[0].dims[1]) * sizeof(float); }
+size_t workspace(const ix_kernel_call* call, int) {
+  return size_t(call->operands[0].dims[0]) * size_t(call->operands[0].dims[1]) * sizeof(float);
+}
 
 void launch(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor* t = call->operands;
   const auto ints = [&](int i) { return static_cast<const int32_t*>(t[i].data); };
   const auto floats = [&](int i) { return static_cast<const float*>(t[i].data); };
-  const Operands o{Floats(t[0]), ints(1), ints(2), Rows<uint32_t>(t[3]), ints(4), ints(5), floats(6), ints(7), floats(8), floats(9), floats(10), floats(11), floats(12), ints(13),
-                   ints(14), ints(15), floats(16), Rows<uint32_t>(t[17]), Rows<uint32_t>(t[18]), ints(19), Ints(t[20]), Floats(t[21]), Ints(t[22]), Floats(t[23]),
-                   t[0].dims[1], t[22].dims[1], static_cast<float*>(call->workspace)};
+  const Operands o{Floats(t[0]),
+                   ints(1),
+                   ints(2),
+                   Rows<uint32_t>(t[3]),
+                   ints(4),
+                   ints(5),
+                   floats(6),
+                   ints(7),
+                   floats(8),
+                   floats(9),
+                   floats(10),
+                   floats(11),
+                   floats(12),
+                   ints(13),
+                   ints(14),
+                   ints(15),
+                   floats(16),
+                   Rows<uint32_t>(t[17]),
+                   Rows<uint32_t>(t[18]),
+                   ints(19),
+                   Ints(t[20]),
+                   Floats(t[21]),
+                   Ints(t[22]),
+                   Floats(t[23]),
+                   t[0].dims[1],
+                   t[22].dims[1],
+                   static_cast<float*>(call->workspace)};
   if (t[0].dims[0] > 0) sample_kernel<<<t[0].dims[0], kThreads, 0, stream->handle>>>(o);
 }
 }  // namespace
 
-#define IX_SAMPLE                                                                                                                           \
-  "sample(logits: f32[S,V], row_state: i32[S], position: i32[S], seed: u32[S,2], sample_index: i32[S], target: i32[S], temperature: "       \
-  "f32[S], top_k: i32[S], top_p: f32[S], min_p: f32[S], repetition: f32[S], presence: f32[S], frequency: f32[S], num_logprobs: i32[S], "    \
-  "bias_start: i32[S], bias_token: i32[B], bias_value: f32[B], history: u32[H,V], mask?: u32[M,W], mask_row: i32[S], top: i32) -> i32[S,1], " \
+#define IX_SAMPLE                                                                                                      \
+  "sample(logits: f32[S,V], row_state: i32[S], position: i32[S], seed: u32[S,2], sample_index: i32[S], target: "       \
+  "i32[S], temperature: "                                                                                              \
+  "f32[S], top_k: i32[S], top_p: f32[S], min_p: f32[S], repetition: f32[S], presence: f32[S], frequency: f32[S], "     \
+  "num_logprobs: i32[S], "                                                                                             \
+  "bias_start: i32[S], bias_token: i32[B], bias_value: f32[B], history: u32[H,V], mask?: u32[M,W], mask_row: i32[S], " \
+  "top: i32) -> i32[S,1], "                                                                                            \
   "f32[S,1], i32[S,top], f32[S,top]"
 IX_KERNEL(sample, IX_SAMPLE, "", launch, workspace)

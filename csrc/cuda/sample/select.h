@@ -1,5 +1,5 @@
-// Choosing among a row's values with one block, without sorting: the best of all, and the value at which a sum of weights is
-// reached, found digit by digit. The order everywhere: larger value first, lower token among equals.
+// Choosing among a row's values with one block, without sorting: the best of all, and the value at which a sum of
+// weights is reached, found digit by digit. The order everywhere: larger value first, lower token among equals.
 #pragma once
 #include "cuda/kernel.h"
 
@@ -16,7 +16,8 @@ __device__ inline bool before(Best a, Best b) { return a.value > b.value || (a.v
 __device__ inline Best better(Best a, Best b) { return before(b, a) ? b : a; }
 __device__ inline Best block_best(Best mine) {
   __shared__ Best parts[kThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) mine = better(mine, {__shfl_xor_sync(~0u, mine.value, offset), __shfl_xor_sync(~0u, mine.token, offset)});
+  for (int offset = 16; offset > 0; offset /= 2)
+    mine = better(mine, {__shfl_xor_sync(~0u, mine.value, offset), __shfl_xor_sync(~0u, mine.token, offset)});
   __syncthreads();
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
@@ -30,15 +31,17 @@ __device__ inline uint32_t order_key(float x) {
   const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-__device__ inline float order_value(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key); }
+__device__ inline float order_value(uint32_t key) {
+  return __uint_as_float(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key);
+}
 
 struct Selection {
   uint32_t key;
   uint64_t before;  // weight of larger keys
 };
 
-// Among the i < n that are `in`, the largest key at which the weights of keys at least as large reach `wanted` (the smallest key if they
-// never do).
+// Among the i < n that are `in`, the largest key at which the weights of keys at least as large reach `wanted` (the
+// smallest key if they never do).
 template <class Key, class In, class Weight>
 __device__ Selection select(int n, uint64_t wanted, Key key, In in, Weight weight) {
   __shared__ unsigned long long sums[256];
@@ -50,7 +53,8 @@ __device__ Selection select(int n, uint64_t wanted, Key key, In in, Weight weigh
     const uint32_t prefix = found.key;
     for (int i = threadIdx.x; i < n; i += kThreads) {
       const uint32_t k = key(i);
-      if (in(i) && (shift == 24 || k >> (shift + 8) == prefix >> (shift + 8))) atomicAdd(&sums[k >> shift & 255], weight(i));
+      if (in(i) && (shift == 24 || k >> (shift + 8) == prefix >> (shift + 8)))
+        atomicAdd(&sums[k >> shift & 255], weight(i));
     }
     __syncthreads();
     if (threadIdx.x == 0) {

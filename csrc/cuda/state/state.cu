@@ -1,4 +1,5 @@
-// What the executor keeps per row between steps, see csrc/core/row_state.h: block tables, histories, the last token drawn.
+// What the executor keeps per row between steps, see csrc/core/row_state.h: block tables, histories, the last token
+// drawn.
 #include "cuda/kernel.h"
 
 namespace {
@@ -6,20 +7,24 @@ using namespace ix::cuda;
 
 void write_table(ix_stream* stream, const ix_kernel_call* call) {
   const Ints table(call->operands[0]), edits(call->operands[1]);
-  for_elements(stream, 1, call->operands[1].dims[0], [=] __device__(int, int e) { table[edits[e][0]][edits[e][1]] = edits[e][2]; });
+  for_elements(stream, 1, call->operands[1].dims[0],
+               [=] __device__(int, int e) { table[edits[e][0]][edits[e][1]] = edits[e][2]; });
 }
 void clear_history(ix_stream* stream, const ix_kernel_call* call) {
   const Ints history(call->operands[0]);
   const int32_t* rows = static_cast<const int32_t*>(call->operands[1].data);
-  for_elements(stream, call->operands[1].dims[0], call->operands[0].dims[1], [=] __device__(int r, int c) { history[rows[r]][c] = 0; });
+  for_elements(stream, call->operands[1].dims[0], call->operands[0].dims[1],
+               [=] __device__(int r, int c) { history[rows[r]][c] = 0; });
 }
 void count_history(ix_stream* stream, const ix_kernel_call* call) {
   const Rows<uint32_t> history(call->operands[0]);
   const Ints edits(call->operands[1]);
   for_elements(stream, 1, call->operands[1].dims[0], [=] __device__(int, int e) {
     uint32_t* count = history[edits[e][0]] + edits[e][1];
-    if (edits[e][2] > 0) atomicAdd(count, 1u);
-    else atomicOr(count, 0x80000000u);
+    if (edits[e][2] > 0)
+      atomicAdd(count, 1u);
+    else
+      atomicOr(count, 0x80000000u);
   });
 }
 void feed_tokens(ix_stream* stream, const ix_kernel_call* call) {
