@@ -104,6 +104,7 @@ void close(ix_device* device) {
   }
   if (device->uploads) cudaStreamDestroy(device->uploads);
   if (device->stream.handle) cudaStreamDestroy(device->stream.handle);
+  if (device->stream.counters) cudaFree(device->stream.counters);
   delete device;
 }
 
@@ -114,7 +115,10 @@ ix_device* open(int32_t index, const ix_device_options* options, ix_error* error
   device->index = index;
   device->num_threads =
       options->num_threads > 0 ? options->num_threads : int(std::max(1u, std::thread::hardware_concurrency()));
-  if (!ok(cudaStreamCreateWithFlags(&device->stream.handle, cudaStreamNonBlocking), "making a stream", error) ||
+  const size_t counter_bytes = kStreamCounters * sizeof(uint32_t);
+  if (!ok(cudaMalloc(&device->stream.counters, counter_bytes), "allocating counters", error) ||
+      !ok(cudaMemset(device->stream.counters, 0, counter_bytes), "clearing counters", error) ||
+      !ok(cudaStreamCreateWithFlags(&device->stream.handle, cudaStreamNonBlocking), "making a stream", error) ||
       !ok(cudaStreamCreateWithFlags(&device->uploads, cudaStreamNonBlocking), "making a stream", error)) {
     close(device);
     return nullptr;

@@ -1,6 +1,7 @@
 // attention: causal attention over the paged cache, see docs/plan.md. A block for each token and part of a KV head's
 // query heads: its warps take positions in turn, with a running softmax each, and merge at the end. Not here: reuse of
 // K and V among a prompt's tokens.
+#include "cuda/attention/decode.h"
 #include "cuda/kv/cache.h"
 
 namespace {
@@ -136,6 +137,9 @@ void with_width(ix_stream* stream, const Problem& p, const KvCache<T>& cache, in
 
 template <class T>
 void launch(ix_stream* stream, const ix_kernel_call* call) {
+  if constexpr (sizeof(T) == 2) {
+    if (decode_attention(stream, call)) return;
+  }
   const ix_tensor* t = call->operands;
   const KvCache<T> cache(t[1]);
   const int heads = int(call->attrs[0].i);
@@ -166,4 +170,5 @@ void launch(ix_stream* stream, const ix_kernel_call* call) {
   "[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], block_table: i32[P,C], sinks?: " \
   "f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]"
 IX_KERNEL(attention_f32, IX_ATTENTION("kv_f32"), "", launch<float>, nullptr)
-IX_KERNEL(attention_bf16, IX_ATTENTION("kv_bf16"), "", launch<__nv_bfloat16>, nullptr)
+IX_KERNEL(attention_bf16, IX_ATTENTION("kv_bf16"), "", launch<__nv_bfloat16>,
+          [](const ix_kernel_call* call, int) { return decode_attention_workspace(call); })

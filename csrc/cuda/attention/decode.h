@@ -4,11 +4,8 @@
 
 namespace ix::cuda {
 
-// Zeros that a stream's kernels count in, one kernel after the other, and leave as zeros.
-constexpr int kCounters = 1 << 16;
-
 // The call is that of `attention`. False: another kernel must serve it, nothing was launched.
-bool decode_attention(ix_stream* stream, const ix_kernel_call* call, uint32_t* counters);
+bool decode_attention(ix_stream* stream, const ix_kernel_call* call);
 size_t decode_attention_workspace(const ix_kernel_call* call);
 
 }  // namespace ix::cuda

@@ -374,7 +374,7 @@ bool run(ix_stream* stream, const Gpu& gpu, Problem p, const KvCache<__nv_bfloat
   p.slots = (blocks < kMaxBlocks ? blocks : kMaxBlocks) / units;
   if (p.slots < 1) p.slots = 1;
   const int launches = divide_up(tokens, kMaxTokens), most = divide_up(tokens, launches);
-  if (units > kMaxBlocks || int64_t(most) * units > kCounters) return false;
+  if (units > kMaxBlocks || int64_t(most) * units > kStreamCounters) return false;
   for (p.first_token = 0; p.first_token < tokens; p.first_token += most) {
     p.tokens = tokens - p.first_token < most ? tokens - p.first_token : most;
     launch_kernel<decode_kernel<kWidth>>(stream, gpu, p.slots * units, kWarps * 32, Ring<kWidth>::shared(p.tokens), 1,
@@ -386,7 +386,7 @@ bool run(ix_stream* stream, const Gpu& gpu, Problem p, const KvCache<__nv_bfloat
 
 namespace ix::cuda {
 
-bool decode_attention(ix_stream* stream, const ix_kernel_call* call, uint32_t* counters) {
+bool decode_attention(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor* t = call->operands;
   const KvCache<__nv_bfloat16> cache(t[1]);
   const int heads = int(call->attrs[0].i), tokens = t[0].dims[0], sequences = t[3].dims[0], group = heads / cache.heads;
@@ -398,7 +398,7 @@ bool decode_attention(ix_stream* stream, const ix_kernel_call* call, uint32_t* c
                   static_cast<const int32_t*>(t[4].data),
                   static_cast<const float*>(t[6].data),
                   static_cast<float*>(call->workspace),
-                  counters,
+                  stream->counters,
                   0,
                   0,
                   sequences,
