@@ -123,7 +123,8 @@ __global__ void __launch_bounds__(kWarps * 32, Ring<kWidth>::kBlocksPerSm)
   for (int i = mine; i < min(mine + per_thread, p.tokens); i++) places[i].end += before;
   __syncthreads();
   const int run = max(kMinChunks, (total + p.slots - 1) / p.slots), begin = slot * run, end = min(total, begin + run);
-  if (begin >= end) return;
+  // nothing to do; but a grid that ends early must not let the next one overtake those before
+  if (begin >= end) return wait_for_earlier_kernels();
   int token = 0;  // the first that ends behind `begin`
   for (int high = p.tokens - 1; token < high;) {
     const int middle = (token + high) / 2;
