@@ -22,8 +22,8 @@ function describe({ dtype, shape, rowPermutation, offsetOne }: TensorInfo): Chec
 }
 
 /** What builders see: names, types, shapes. */
-export function describeTensors(files: CheckpointFiles): Checkpoint {
-  return new Map([...files.tensors].map(([name, tensor]) => [name, describe(tensor)]));
+export function describeTensors({ tensors }: Pick<CheckpointFiles, "tensors">): Checkpoint {
+  return new Map([...tensors].map(([name, tensor]) => [name, describe(tensor)]));
 }
 
 /** Where the loader finds the tensors that a load program names. */

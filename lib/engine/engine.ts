@@ -1,5 +1,5 @@
 // The step loop: drain messages, schedule step n + 1, submit it, wait for step n, post what it brought.
-// Synchronous and short; runs in a worker thread (worker.ts) or in the caller's (local.ts), which both only feed it messages.
+// Synchronous and short; runs in a worker thread (worker.ts) or in the caller's (connection.ts), which both only feed it messages.
 import type { NativeExecutor } from "../../types/native.d.ts";
 import { type InferxError, toInferxError } from "../base/errors.ts";
 import { policies } from "../sched/policies/index.ts";

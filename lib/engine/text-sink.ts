@@ -1,5 +1,7 @@
 // Makes the text of one request's tokens in the engine's thread, from a tokenizer that the caller's thread has loaded.
 import type { NativeTextBinding } from "../../types/native-text.d.ts";
+import { TextStream } from "../text/stream.ts";
+import { Tokenizer } from "../text/tokenizer.ts";
 import type { RequestSpec } from "./protocol.ts";
 import type { TextSink } from "./request.ts";
 
@@ -16,7 +18,7 @@ export function createTextSinks(
   shared: SharedTokenizer | undefined,
 ): (spec: RequestSpec) => TextSink {
   if (!shared) return () => silent;
-  const tokenizer = new binding.Tokenizer(shared);
+  const tokenizer = Tokenizer.fromShared(binding, shared);
   return (spec) =>
-    new binding.TextStream(tokenizer, { stop: [...spec.stop], keepSpecial: spec.keepSpecial, continuation: true });
+    new TextStream(binding, tokenizer, { stop: [...spec.stop], keepSpecial: spec.keepSpecial, continuation: true });
 }

@@ -30,15 +30,19 @@ export class Tokenizer {
   readonly vocabSize: number;
   readonly bosId: number | undefined;
   readonly eosId: number | undefined;
-  /** Texts that become a token only where `parseSpecial` is set. */
-  readonly specialTokens: readonly string[];
+  #specialTokens: readonly string[] | undefined;
 
   private constructor(binding: NativeTextBinding, spec: NativeTokenizerSpec) {
     this.native = rethrown(() => new binding.Tokenizer(spec));
     this.vocabSize = this.native.vocabSize;
     this.bosId = this.native.bos < 0 ? undefined : this.native.bos;
     this.eosId = this.native.eos < 0 ? undefined : this.native.eos;
-    this.specialTokens = this.native.controlTokens();
+  }
+
+  /** Texts that become a token only where `parseSpecial` is set; the same array every time. */
+  get specialTokens(): readonly string[] {
+    this.#specialTokens ??= this.native.controlTokens();
+    return this.#specialTokens;
   }
 
   /** @throws IX_TOKENIZER when the files are damaged, contradictory or of a kind that is not supported. */
@@ -70,6 +74,11 @@ export class Tokenizer {
     config: Record<string, unknown> = {},
   ): Tokenizer {
     return new Tokenizer(binding, { kind: "sentencepiece", model, config: sentencePieceConfig(config) });
+  }
+
+  /** The one that another thread of this process holds and has shared. */
+  static fromShared(binding: NativeTextBinding, shared: { handle: number }): Tokenizer {
+    return new Tokenizer(binding, shared);
   }
 
   encode(text: string, options: EncodeOptions = {}): Int32Array {
@@ -117,7 +126,7 @@ export class Tokenizer {
     return id < 0 ? undefined : id;
   }
 
-  /** For `new binding.Tokenizer(...)` in another thread of this process; valid while this object lives. */
+  /** For `Tokenizer.fromShared` in another thread of this process; valid while this object lives. */
   share(): { handle: number } {
     return this.native.share();
   }

@@ -6,16 +6,8 @@ import { gunzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { openModelSource } from "../../lib/compile/model-source.ts";
 import { architectures } from "../../lib/models/index.ts";
+import type { GoldenPrompt } from "./models.ts";
 import { NativeRun } from "./native-run.ts";
-
-interface Prompt {
-  name: string;
-  input_ids: number[];
-  last_logits: number[];
-  mid_logits: Record<string, number[]>;
-  greedy: number[];
-  greedy_min_margin: number;
-}
 
 /** Folders with what an independent implementation computes, of architectures that come with the package. */
 function fixtures(root: string, file: string): { name: string; path: string; expected: string }[] {
@@ -57,7 +49,7 @@ const all = [...repository, ...shared.map((fixture) => ({ ...fixture, name: `sha
 describe.each(all)("$name", ({ path, expected }) => {
   const bytes = readFileSync(expected);
   const { prompts } = JSON.parse((expected.endsWith(".gz") ? gunzipSync(bytes) : bytes).toString()) as {
-    prompts: Prompt[];
+    prompts: GoldenPrompt[];
   };
 
   test("logits within 1e-4 and the same greedy continuation in f32", async () => {

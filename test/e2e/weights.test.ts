@@ -5,17 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createBuilder } from "../../lib/ir/builder.ts";
-import { native } from "../../lib/native/binding.ts";
 import { lower } from "../../lib/passes/index.ts";
 import type { NativeDevice, NativeTensor, NativeWeights } from "../../types/native.d.ts";
 
-function addon() {
-  try {
-    return native();
-  } catch {
-    return undefined;
-  }
-}
+import { addon } from "../device.ts";
+
 const binding = addon();
 const title = binding ? "loading weights" : "loading weights (SKIPPED: the addon is not built)";
 

@@ -8,11 +8,10 @@ import { type InputValue, type WeightValue, weightColumns } from "../../lib/ir/g
 import { interpret } from "../../lib/ir/interpret.ts";
 import type { Tensor } from "../../lib/ir/ops/op.ts";
 import { withSampleProgram } from "../../lib/ir/sample-program.ts";
-import { native } from "../../lib/native/binding.ts";
 import { decodePlan } from "../../lib/passes/decode.ts";
 import { type LowerOptions, lower } from "../../lib/passes/index.ts";
 import { detectFormat, quantFormats } from "../../lib/quant/index.ts";
-import { openTestDevice } from "../device.ts";
+import { addon, openTestDevice } from "../device.ts";
 import {
   blocks,
   blockTokens,
@@ -24,13 +23,6 @@ import {
   sizes,
 } from "./cases.ts";
 
-function addon() {
-  try {
-    return native();
-  } catch {
-    return undefined;
-  }
-}
 const binding = addon();
 const layouts = new Set(
   binding

@@ -5,18 +5,12 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { addonPath, native } from "../../lib/native/binding.ts";
+import { addonPath } from "../../lib/native/binding.ts";
 import { decodePlan } from "../../lib/passes/decode.ts";
 import { lower } from "../../lib/passes/index.ts";
+import { addon } from "../device.ts";
 import { limits, type TinyOptions, tinyModel } from "./tiny-model.ts";
 
-function addon() {
-  try {
-    return native();
-  } catch {
-    return undefined;
-  }
-}
 const binding = addon();
 const title = binding ? "damaged plans" : "damaged plans (SKIPPED: the addon is not built)";
 

@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { InferxError } from "../../lib/base/errors.ts";
 import { ChatTemplate, type RenderOptions } from "../../lib/text/chat-template.ts";
+import { errorOf } from "./error-of.ts";
 
 interface Golden {
   chat_template: string;
@@ -32,16 +33,6 @@ function loadGolden(path: string): { golden: Golden; template: ChatTemplate } {
   const { bos_token, eos_token } = golden.special_tokens;
   const tokens = { bosToken: bos_token ?? undefined, eosToken: eos_token ?? undefined };
   return { golden, template: new ChatTemplate(golden.chat_template, tokens) };
-}
-
-function errorOf(action: () => unknown): InferxError {
-  try {
-    action();
-  } catch (error) {
-    if (InferxError.is(error)) return error;
-    throw error;
-  }
-  throw new Error("nothing was thrown");
 }
 
 const optionsOf = (c: Golden["cases"][number]): RenderOptions => ({

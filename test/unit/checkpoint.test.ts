@@ -3,13 +3,13 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { InferxError } from "../../lib/base/errors.ts";
 import { BoundedReader } from "../../lib/formats/bounded-reader.ts";
 import { type Checkpoint, openCheckpoint, type TensorInfo } from "../../lib/formats/checkpoint.ts";
 import { canDequantize, dequantize } from "../../lib/formats/dequantize.ts";
 import { type DType, dtypeOfGgml } from "../../lib/formats/dtypes.ts";
 import { architectureOf, normaliseHfConfig } from "../../lib/formats/hf-config.ts";
 import { readSafetensors } from "../../lib/formats/safetensors.ts";
+import { errorOf } from "./error-of.ts";
 import { f32, i32s, type TypedValue, text, texts, u32, type WrittenTensor, writeGguf } from "./gguf-writer.ts";
 
 const golden = join(import.meta.dirname, "../../../shared/golden");
@@ -19,16 +19,6 @@ const goldenTest = test.skipIf(!hasGolden);
 
 const root = mkdtempSync(join(tmpdir(), "ix-checkpoint-"));
 afterAll(() => rmSync(root, { recursive: true }));
-
-function errorOf(action: () => unknown): InferxError {
-  try {
-    action();
-  } catch (error) {
-    if (InferxError.is(error)) return error;
-    throw error;
-  }
-  throw new Error("nothing was thrown");
-}
 
 const readJson = (path: string) => JSON.parse(readFileSync(path, "utf8"));
 

@@ -7,6 +7,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { InferxError } from "../../lib/base/errors.ts";
 import { BoundedReader, checkUnchanged } from "../../lib/formats/bounded-reader.ts";
 import { readGguf } from "../../lib/formats/gguf.ts";
+import { errorOf } from "./error-of.ts";
 import {
   f32,
   i32s,
@@ -30,16 +31,6 @@ function save(bytes: Uint8Array, name = "x.gguf"): string {
 
 function read(metadata: [string, TypedValue][], tensors: WrittenTensor[] = [], options: WriteOptions = {}) {
   return readGguf(save(writeGguf(metadata, tensors, options)));
-}
-
-function errorOf(action: () => unknown): InferxError {
-  try {
-    action();
-  } catch (error) {
-    if (InferxError.is(error)) return error;
-    throw error;
-  }
-  throw new Error("nothing was thrown");
 }
 
 /** IX_MODEL_FORMAT with a byte offset in message and details. */

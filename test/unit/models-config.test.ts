@@ -4,14 +4,15 @@ import { fileURLToPath } from "node:url";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { InferxError } from "../../lib/base/errors.ts";
+import { describeTensors } from "../../lib/compile/tensors.ts";
 import { openCheckpoint } from "../../lib/formats/checkpoint.ts";
 import { createBuilder } from "../../lib/ir/builder.ts";
 import { contextLength, findArchitecture } from "../../lib/models/index.ts";
-import { describeTensors, type Loaded, load, run } from "./models-interpret.ts";
+import { type Loaded, load, run } from "./models-interpret.ts";
 
 function build(name: string, change: Record<string, unknown> = {}) {
   const checkpoint = openCheckpoint(fileURLToPath(new URL(`../fixtures/golden/${name}`, import.meta.url)));
-  const g = createBuilder(describeTensors(checkpoint.tensors));
+  const g = createBuilder(describeTensors(checkpoint));
   findArchitecture(checkpoint.architecture).build(g, { ...checkpoint.config, ...change });
   return g.finish();
 }
@@ -147,7 +148,7 @@ describe("the same model as GGUF files store it", () => {
 
   test("gpt2 matrices [out, in]", () => {
     const { config, tensor, graph } = load(fixture("gpt2"));
-    const stored = describeTensors(openCheckpoint(fixture("gpt2")).tensors);
+    const stored = describeTensors(openCheckpoint(fixture("gpt2")));
     const isConv = (name: string) => /\.c_(attn|proj|fc)\.weight$/.test(name);
     const turned = new Map(
       [...stored].map(([name, t]) => [name, isConv(name) ? { ...t, shape: t.shape.toReversed() } : t]),
@@ -162,7 +163,7 @@ describe("the same model as GGUF files store it", () => {
 
   test("gemma norms with the 1 added", () => {
     const model = load(fixture("gemma2"));
-    const stored = describeTensors(openCheckpoint(fixture("gemma2")).tensors);
+    const stored = describeTensors(openCheckpoint(fixture("gemma2")));
     const isNorm = (name: string) => name.endsWith("norm.weight");
     const added = new Map([...stored].map(([name, t]) => [name, { ...t, oneAdded: isNorm(name) }]));
     const tensor = (name: string) => (isNorm(name) ? model.tensor(name).map((v) => v + 1) : model.tensor(name));

@@ -1,7 +1,7 @@
 // Runs an architecture's graph on a checkpoint with the reference interpreter; shared by the tests of lib/models.
-import { BoundedReader } from "../../lib/formats/bounded-reader.ts";
-import { openCheckpoint, type TensorInfo } from "../../lib/formats/checkpoint.ts";
-import { dequantize } from "../../lib/formats/dequantize.ts";
+import { tensorReader } from "../../lib/compile/reference.ts";
+import { describeTensors } from "../../lib/compile/tensors.ts";
+import { openCheckpoint } from "../../lib/formats/checkpoint.ts";
 import { createBuilder } from "../../lib/ir/builder.ts";
 import type { Graph } from "../../lib/ir/graph.ts";
 import { createCaches, interpret } from "../../lib/ir/interpret.ts";
@@ -14,34 +14,13 @@ export interface Loaded {
   tensor: (name: string) => Float32Array;
 }
 
-/** A checkpoint's tensors as the builder sees them. */
-export function describeTensors(tensors: ReadonlyMap<string, TensorInfo>) {
-  return new Map(
-    [...tensors].map(([name, { dtype, shape, rowPermutation, offsetOne }]) => {
-      const source = { ropeHeads: rowPermutation?.heads ?? 0 };
-      return [name, { dtype, shape, source, oneAdded: offsetOne === true }];
-    }),
-  );
-}
-
 /** The graph of the model in a folder or file; `config` replaces the folder's. */
 export function load(path: string, config?: Record<string, unknown>, extra: readonly Architecture[] = []): Loaded {
   const checkpoint = openCheckpoint(path);
   const used = config ?? checkpoint.config;
-  const g = createBuilder(describeTensors(checkpoint.tensors));
+  const g = createBuilder(describeTensors(checkpoint));
   findArchitecture(checkpoint.architecture, extra).build(g, used);
-  const read = new Map<string, Float32Array>();
-  const tensor = (name: string): Float32Array => {
-    const info = checkpoint.tensors.get(name)!;
-    let data = read.get(name);
-    if (!data) {
-      using reader = new BoundedReader(checkpoint.files[info.file]!.path);
-      data = dequantize(info.dtype, reader.readAt(info.byteOffset, info.byteLength));
-      read.set(name, data);
-    }
-    return data;
-  };
-  return { graph: g.finish(), config: used, tensor };
+  return { graph: g.finish(), config: used, tensor: tensorReader(checkpoint) };
 }
 
 const i32 = (dims: number[], data: Iterable<number>): Tensor => ({ dims, data: Int32Array.from(data) });

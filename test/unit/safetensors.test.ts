@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
 import { InferxError } from "../../lib/base/errors.ts";
 import { readSafetensors, readSafetensorsFolder } from "../../lib/formats/safetensors.ts";
+import { errorOf } from "./error-of.ts";
 
 const root = mkdtempSync(join(tmpdir(), "ix-safetensors-"));
 afterAll(() => rmSync(root, { recursive: true }));
@@ -32,16 +33,6 @@ const f32 = (begin: number, end: number, shape: unknown = [(end - begin) / 4]): 
   shape,
   data_offsets: [begin, end],
 });
-
-function errorOf(action: () => unknown): InferxError {
-  try {
-    action();
-  } catch (error) {
-    if (InferxError.is(error)) return error;
-    throw error;
-  }
-  throw new Error("nothing was thrown");
-}
 
 test("dtypes, shapes and places", () => {
   const names = "F32 F16 BF16 F64 I8 U8 I16 U16 I32 U32 I64 U64 BOOL F8_E4M3 F8_E5M2".split(" ");
