@@ -1,5 +1,5 @@
-// Makes carry/gpu/: the kernel and golden tests in one file for plain node, and node itself, small enough to take to a machine
-// that has a GPU but neither. Beside them goes build/Release with the addon and the CUDA library.
+// Makes carry/gpu/: the tests that run on a GPU in one file for plain node, the trap of faults.mjs in another, and node itself, small enough
+// to take to a machine that has a GPU but neither. Beside them goes build/Release with the addon and the CUDA library.
 import { execFileSync } from "node:child_process";
 import { copyFileSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,9 +9,17 @@ const root = join(import.meta.dirname, "../..");
 const out = join(root, "carry/gpu");
 mkdirSync(out, { recursive: true });
 const entry = join(out, "entry.mjs");
-writeFileSync(entry, 'import "../../test/ops/kernels.test.ts";\nimport "../../test/e2e/golden.test.ts";\n');
+const tests = [
+  "ops/kernels",
+  "e2e/golden",
+  "e2e/golden-seeded",
+  "e2e/deterministic",
+  "e2e/checked-mode",
+  "e2e/random-steps",
+];
+writeFileSync(entry, tests.map((test) => `import "../../test/${test}.test.ts";\n`).join(""));
 const bundle = await rolldown({
-  input: entry,
+  input: { tests: entry, trap: join(root, "bench/gpu/trap.ts") },
   platform: "node",
   resolve: { alias: { vitest: join(import.meta.dirname, "test-runner.ts") } },
   transform: { target: "node20", define: { "import.meta.dirname": "globalThis.testFolder" } },
@@ -21,7 +29,7 @@ const banner = [
   "const require = nodeModule.createRequire(import.meta.url);",
   'globalThis.testFolder = process.cwd() + "/test/e2e";',
 ].join("\n");
-await bundle.write({ file: join(out, "tests.mjs"), format: "esm", banner });
+await bundle.write({ dir: out, entryFileNames: "[name].mjs", chunkFileNames: "[name].mjs", format: "esm", banner });
 rmSync(entry);
 if (!process.argv.includes("--no-node")) {
   const node = join(out, "node");

@@ -2,12 +2,13 @@
 // scored in one piece behind its prompt (prompt attention, large products). The log-probabilities of the same tokens must agree as
 // far as bf16 goes.
 //
-//   node bench/gpu/decode-check.mjs <model> [folder of the built package]
+//   node bench/gpu/decode-check.mjs [path, or a shape of shapes.mjs: 8b] [folder of the built package]
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { modelNamed } from "./shapes.mjs";
 
 const { Model } = await import(pathToFileURL(join(resolve(process.argv[3] ?? "dist"), "index.mjs")).href);
-const model = await Model.load(process.argv[2], {
+const model = await Model.load(modelNamed(process.argv[2]), {
   device: "cuda",
   numerics: "fast",
   contextLength: 4096,

@@ -18,7 +18,9 @@ const root: Hooks = { before: [], after: [] };
 let [path, hooks]: [string[], Hooks[]] = [[], [root]];
 
 const named = (title: string, values: readonly unknown[]) =>
-  values.reduce<string>((t, v) => t.replace("%s", String(v)), title);
+  values
+    .reduce<string>((t, v) => t.replace("%s", String(v)), title)
+    .replace(/\$(\w+)/g, (_, key) => String((values[0] as Record<string, unknown>)[key]));
 function add(title: string, body: Body): void {
   tests.push({ name: [...path, title].join(" > "), body, hooks });
 }
@@ -42,13 +44,36 @@ function withVariants(run: (title: string, body: Body) => void) {
       }
     };
   const skipIf = (condition: unknown) => (condition ? skipped : Object.assign(run, { each }));
-  return Object.assign(run, { each, skipIf });
+  const skip = (title: string) => console.log(title);
+  return Object.assign(run, { each, skipIf, skip });
 }
 export const it = withVariants(add);
 export const test = it;
 export const describe = withVariants(group);
 export const beforeAll = (body: Body) => hooks.at(-1)!.before.push(body);
 export const afterAll = (body: Body) => hooks.at(-1)!.after.push(body);
+
+/** What matches in part: a function, so that it can stand for a value. */
+type Matcher = (actual: unknown) => boolean;
+const matches = (actual: unknown, expected: unknown) =>
+  typeof expected === "function" ? (expected as Matcher)(actual) : isDeepStrictEqual(actual, expected);
+expect.stringMatching = (pattern: RegExp): Matcher => {
+  return (actual) => pattern.test(String(actual));
+};
+expect.objectContaining = (wanted: Record<string, unknown>): Matcher => {
+  return (actual) =>
+    Object.entries(wanted).every(([key, value]) =>
+      matches((actual as Record<string, unknown> | undefined)?.[key], value),
+    );
+};
+function errorOf(call: unknown): unknown {
+  try {
+    (call as () => unknown)();
+  } catch (error) {
+    return error;
+  }
+  return undefined;
+}
 
 export function expect(actual: unknown, what = "") {
   const require = (holds: boolean, wanted: string, expected: unknown) => {
@@ -60,6 +85,11 @@ export function expect(actual: unknown, what = "") {
   return {
     toBe: (expected: unknown) => require(Object.is(actual, expected), "is not", expected),
     toEqual: (expected: unknown) => require(isDeepStrictEqual(actual, expected), "does not equal", expected),
+    toMatch: (pattern: RegExp) => require(pattern.test(String(actual)), "does not match", String(pattern)),
+    toThrow: (expected: Matcher) => {
+      const error = errorOf(actual);
+      require(expected(error), `throws ${error}, not`, expected);
+    },
     toBeLessThan: (limit: number) => require(number < limit, "is not below", limit),
     toBeLessThanOrEqual: (limit: number) => require(number <= limit, "is above", limit),
     toBeGreaterThan: (limit: number) => require(number > limit, "is not above", limit),

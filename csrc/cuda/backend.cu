@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <condition_variable>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -13,26 +13,9 @@
 #include "cuda/kernel.h"
 #include "cuda_kernel_tables.inc"
 
-namespace {
-
-// Page-locked memory through which uploads pass. A part is used again when its copy is done.
-constexpr size_t kPartBytes = 4 << 20;
-constexpr int kParts = 8;
-struct Part {
-  char* memory = nullptr;
-  cudaEvent_t copied = nullptr;
-  bool taken = false;
-};
-
-}  // namespace
-
 struct ix_device {
   ix_stream stream{};
   int index = 0, num_threads = 1;
-  cudaStream_t uploads = nullptr;
-  std::mutex mutex;
-  std::condition_variable released;
-  Part parts[kParts];
 };
 
 namespace {
@@ -46,12 +29,76 @@ int32_t set_error(ix_error* error, const char* code, const char* format, ...) {
   return -1;
 }
 
+// A fault of a kernel leaves a GPU's context, which all devices of the process share, such that every further call
+// fails; it ends when the context is made anew, and then all memory of the GPU is gone.
+struct Context {
+  int devices = 0;  // open ones
+  bool broken = false;
+};
+std::mutex contexts_mutex;
+Context contexts[ix::cuda::kMaxDevices];
+
+bool breaks_context(cudaError_t result) {
+  switch (result) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContextIsDestroyed:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// With contexts_mutex held. True if the context is sound, made anew where nobody uses it any more.
+bool restored(int index) {
+  Context& context = contexts[index];
+  if (context.broken && context.devices == 0) {
+    cudaSetDevice(index);
+    cudaDeviceReset();
+    cudaGetLastError();
+    context.broken = false;
+    ix::cuda::context_generation[index]++;
+  }
+  return !context.broken;
+}
+
 // True if the call went well.
 bool ok(cudaError_t result, const char* what, ix_error* error) {
   if (result == cudaSuccess) return true;
   cudaGetLastError();
+  int index = 0;
+  if (breaks_context(result) && cudaGetDevice(&index) == cudaSuccess && index < ix::cuda::kMaxDevices) {
+    const std::lock_guard lock(contexts_mutex);
+    contexts[index].broken = true;
+  }
   set_error(error, "IX_DEVICE", "CUDA: %s: %s", what, cudaGetErrorString(result));
   return false;
+}
+
+// Makes a GPU the thread's, with a context. After a device error the driver may take a while to clear the old one away.
+int32_t start(int index, ix_error* error) {
+  const bool again = ix::cuda::context_generation[index] > 0;
+  cudaError_t result = cudaSetDevice(index);
+  for (int tries = 0; again && result == cudaErrorDevicesUnavailable && tries < 50; tries++) {
+    cudaGetLastError();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    result = cudaSetDevice(index);
+  }
+  if (again && result == cudaErrorDevicesUnavailable)
+    return set_error(error, "IX_DEVICE",
+                     "GPU %d met a device error, and its driver does not let this process start it again (%s); restart "
+                     "the process",
+                     index, cudaGetErrorString(result));
+  return ok(result, "starting the GPU", error) ? 0 : -1;
 }
 
 __global__ void probe_kernel() {}
@@ -75,12 +122,18 @@ int32_t device_count(ix_error* error) {
 int32_t device_info(int32_t index, ix_device_info* info, ix_error* error) {
   int count = device_count(error);
   if (count < 0) return -1;
-  if (index < 0 || index >= count)
+  if (index < 0 || index >= std::min(count, ix::cuda::kMaxDevices))
     return set_error(error, "IX_NO_DEVICE", "there is no GPU %d; the driver sees %d", index, count);
+  {
+    const std::lock_guard lock(contexts_mutex);
+    if (!restored(index))
+      return set_error(error, "IX_DEVICE",
+                       "GPU %d is in use by models that met a device error; dispose all of them, then load again",
+                       index);
+  }
   cudaDeviceProp prop;
   size_t free_bytes, total_bytes;
-  if (!ok(cudaGetDeviceProperties(&prop, index), "reading the GPU's properties", error) ||
-      !ok(cudaSetDevice(index), "starting the GPU", error) ||
+  if (!ok(cudaGetDeviceProperties(&prop, index), "reading the GPU's properties", error) || start(index, error) != 0 ||
       !ok(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the GPU's memory", error))
     return -1;
   cudaFuncAttributes code;
@@ -98,13 +151,14 @@ int32_t device_info(int32_t index, ix_device_info* info, ix_error* error) {
 
 void close(ix_device* device) {
   cudaSetDevice(device->index);
-  for (Part& part : device->parts) {
-    if (part.copied) cudaEventDestroy(part.copied);
-    if (part.memory) cudaFreeHost(part.memory);
-  }
-  if (device->uploads) cudaStreamDestroy(device->uploads);
   if (device->stream.handle) cudaStreamDestroy(device->stream.handle);
   if (device->stream.counters) cudaFree(device->stream.counters);
+  cudaGetLastError();  // of a broken context
+  {
+    const std::lock_guard lock(contexts_mutex);
+    contexts[device->index].devices--;
+    restored(device->index);
+  }
   delete device;
 }
 
@@ -113,13 +167,16 @@ ix_device* open(int32_t index, const ix_device_options* options, ix_error* error
   if (device_info(index, &info, error) != 0) return nullptr;
   ix_device* device = new ix_device;
   device->index = index;
+  {
+    const std::lock_guard lock(contexts_mutex);
+    contexts[index].devices++;
+  }
   device->num_threads =
       options->num_threads > 0 ? options->num_threads : int(std::max(1u, std::thread::hardware_concurrency()));
   const size_t counter_bytes = kStreamCounters * sizeof(uint32_t);
   if (!ok(cudaMalloc(&device->stream.counters, counter_bytes), "allocating counters", error) ||
       !ok(cudaMemset(device->stream.counters, 0, counter_bytes), "clearing counters", error) ||
-      !ok(cudaStreamCreateWithFlags(&device->stream.handle, cudaStreamNonBlocking), "making a stream", error) ||
-      !ok(cudaStreamCreateWithFlags(&device->uploads, cudaStreamNonBlocking), "making a stream", error)) {
+      !ok(cudaStreamCreateWithFlags(&device->stream.handle, cudaStreamNonBlocking), "making a stream", error)) {
     close(device);
     return nullptr;
   }
@@ -159,12 +216,16 @@ void* alloc(ix_device* device, size_t bytes, ix_error* error) {
 void free(ix_device* device, void* memory, size_t) {
   cudaSetDevice(device->index);
   cudaFree(memory);
+  cudaGetLastError();  // of a broken context
 }
 
 void* alloc_host(ix_device* device, size_t bytes, ix_error* error) {
   cudaSetDevice(device->index);
   void* memory = nullptr;
-  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
+  const cudaError_t result = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+  if (result != cudaSuccess && result != cudaErrorMemoryAllocation)
+    return ok(result, "locking the host's memory", error), nullptr;
+  if (result != cudaSuccess) {
     cudaGetLastError();
     set_error(error, "IX_OUT_OF_MEMORY", "cannot lock %.1f MB of the host's memory", double(bytes) / 1e6);
     return nullptr;
@@ -175,40 +236,22 @@ void* alloc_host(ix_device* device, size_t bytes, ix_error* error) {
 void free_host(ix_device* device, void* memory, size_t) {
   cudaSetDevice(device->index);
   cudaFreeHost(memory);
+  cudaGetLastError();
+}
+
+int32_t fill(ix_device* device, void* to, size_t stride, int byte, size_t row_bytes, size_t rows, ix_error* error) {
+  cudaSetDevice(device->index);
+  return ok(cudaMemset2DAsync(to, stride, byte, row_bytes, rows, device->stream.handle), "filling memory", error) ? 0
+                                                                                                                  : -1;
 }
 
 int32_t upload(ix_device* device, void* to, const void* from, size_t bytes, ix_error* error) {
   cudaSetDevice(device->index);
-  for (size_t done = 0; done < bytes; done += kPartBytes) {
-    const size_t count = std::min(kPartBytes, bytes - done);
-    Part* part = nullptr;
-    {
-      std::unique_lock lock(device->mutex);
-      device->released.wait(lock, [&] {
-        for (Part& p : device->parts)
-          if (!part && !p.taken) part = &p;
-        return part != nullptr;
-      });
-      part->taken = true;
-    }
-    const bool good =
-        (part->memory || ok(cudaHostAlloc(reinterpret_cast<void**>(&part->memory), kPartBytes, cudaHostAllocPortable),
-                            "locking memory", error)) &&
-        (part->copied ||
-         ok(cudaEventCreateWithFlags(&part->copied, cudaEventDisableTiming), "making an event", error)) &&
-        ok(cudaEventSynchronize(part->copied), "copying to the GPU", error) &&
-        (std::memcpy(part->memory, static_cast<const char*>(from) + done, count), true) &&
-        ok(cudaMemcpyAsync(static_cast<char*>(to) + done, part->memory, count, cudaMemcpyHostToDevice, device->uploads),
-           "copying to the GPU", error) &&
-        ok(cudaEventRecord(part->copied, device->uploads), "copying to the GPU", error);
-    {
-      std::lock_guard lock(device->mutex);
-      part->taken = false;
-    }
-    device->released.notify_one();
-    if (!good) return -1;
-  }
-  return 0;
+  return ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream.handle), "copying to the GPU",
+            error) &&
+                 ok(cudaStreamSynchronize(device->stream.handle), "copying to the GPU", error)
+             ? 0
+             : -1;
 }
 
 int32_t copy(ix_device* device, void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes,
@@ -227,21 +270,75 @@ ix_stream* stream(ix_device* device) {
   return &device->stream;
 }
 
-int32_t synchronize(ix_device* device, ix_error* error) {
-  cudaSetDevice(device->index);
-  const cudaError_t uploaded = cudaStreamSynchronize(device->uploads),
-                    done = cudaStreamSynchronize(device->stream.handle);
+// Reports a launch that failed since the last call, then `result`.
+int32_t report(ix_device* device, cudaError_t result, const char* what, ix_error* error) {
+  const bool good = ok(result, what, error);
   if (device->stream.error[0]) {
     set_error(error, "IX_DEVICE", "CUDA: the launch of %s", device->stream.error);
     device->stream.error[0] = 0;
     return -1;
   }
-  return ok(uploaded, "copying to the GPU", error) && ok(done, "running kernels", error) ? 0 : -1;
+  return good ? 0 : -1;
 }
 
-constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cuda",  device_count, device_info, open,       close,
-                                 kernels,        layouts, num_threads,  alloc,       free,       alloc_host,
-                                 free_host,      upload,  copy,         stream,      synchronize};
+int32_t synchronize(ix_device* device, ix_error* error) {
+  cudaSetDevice(device->index);
+  return report(device, cudaStreamSynchronize(device->stream.handle), "running kernels", error);
+}
+
+// A mark is an event, a graph an instantiated one.
+ix_mark* make_mark(ix_device* device, ix_error* error) {
+  cudaSetDevice(device->index);
+  cudaEvent_t event;
+  const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+  return ok(cudaEventCreateWithFlags(&event, flags), "making an event", error) ? reinterpret_cast<ix_mark*>(event)
+                                                                               : nullptr;
+}
+void free_mark(ix_device* device, ix_mark* mark) {
+  cudaSetDevice(device->index);
+  cudaEventDestroy(reinterpret_cast<cudaEvent_t>(mark));
+}
+int32_t record(ix_device* device, ix_mark* mark, ix_error* error) {
+  cudaSetDevice(device->index);
+  return report(device, cudaEventRecord(reinterpret_cast<cudaEvent_t>(mark), device->stream.handle),
+                "recording an event", error);
+}
+int32_t wait(ix_device* device, ix_mark* mark, ix_error* error) {
+  cudaSetDevice(device->index);
+  return ok(cudaEventSynchronize(reinterpret_cast<cudaEvent_t>(mark)), "running kernels", error) ? 0 : -1;
+}
+
+int32_t capture(ix_device* device, ix_error* error) {
+  cudaSetDevice(device->index);
+  return ok(cudaStreamBeginCapture(device->stream.handle, cudaStreamCaptureModeThreadLocal), "capturing", error) ? 0
+                                                                                                                 : -1;
+}
+ix_graph* end_capture(ix_device* device, ix_error*) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t runnable = nullptr;
+  const bool good = cudaStreamEndCapture(device->stream.handle, &graph) == cudaSuccess && graph &&
+                    cudaGraphInstantiate(&runnable, graph, 0) == cudaSuccess;
+  if (graph) cudaGraphDestroy(graph);
+  cudaGetLastError();
+  device->stream.error[0] = 0;  // a launch that capture refused is launched again
+  return good ? reinterpret_cast<ix_graph*>(runnable) : nullptr;
+}
+int32_t replay(ix_device* device, ix_graph* graph, ix_error* error) {
+  cudaSetDevice(device->index);
+  return ok(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(graph), device->stream.handle), "launching a graph",
+            error)
+             ? 0
+             : -1;
+}
+void free_graph(ix_device* device, ix_graph* graph) {
+  cudaSetDevice(device->index);
+  cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(graph));
+}
+
+constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cuda",      device_count, device_info, open,       close,     kernels,
+                                 layouts,        num_threads, alloc,        free,        alloc_host, free_host, fill,
+                                 upload,         copy,        stream,       synchronize, make_mark,  free_mark, record,
+                                 wait,           capture,     end_capture,  replay,      free_graph};
 
 }  // namespace
 

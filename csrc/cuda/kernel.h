@@ -2,28 +2,9 @@
 // under csrc/cuda/<family>/ is compiled for all GPU architectures; CMake collects the entries by scanning for the
 // macros.
 #pragma once
-#include <cuda_runtime.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include "core/backend_abi.h"
-
-// The CUDA stream of a device, the first launch on it that failed since the last synchronize, and zeros that its
-// kernels count in, one kernel after the other, and leave as zeros.
-struct ix_stream {
-  cudaStream_t handle;
-  char error[IX_ERROR_TEXT];
-  uint32_t* counters;
-};
-constexpr int kStreamCounters = 1 << 16;
-
-namespace ix::cuda {
-inline void check_launch(ix_stream* stream, const char* name) {
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess && !stream->error[0])
-    snprintf(stream->error, sizeof stream->error, "%s: %s", name, cudaGetErrorString(error));
-}
-}  // namespace ix::cuda
+#include "cuda/ptx/async.cuh"
+#include "cuda/ptx/launch.h"
+#include "cuda/stream.h"
 
 // IX_KERNEL(name, signature, tags, launch, workspace), IX_LAYOUT(name, layout): as in csrc/cpu/kernel.h. One table
 // entry each, at file scope and at the start of a line. A launch that fails is remembered with its name.
@@ -41,13 +22,15 @@ inline void check_launch(ix_stream* stream, const char* name) {
 
 namespace ix::cuda {
 
-// A table of rows as a kernel gets it.
+// A table of rows as a kernel gets it. x(row, column) reads past L1: under dependent launch, a line cached there by an
+// older kernel may be stale.
 template <class T>
 struct Rows {
   T* data;
   int64_t stride;
   explicit Rows(const ix_tensor& t) : data(static_cast<T*>(t.data)), stride(t.stride) {}
   __device__ T* operator[](int64_t row) const { return data + row * stride; }
+  __device__ T operator()(int64_t row, int64_t column) const { return __ldcg(data + row * stride + column); }
 };
 using Floats = Rows<float>;
 using Ints = Rows<int32_t>;
@@ -55,19 +38,19 @@ using Ints = Rows<int32_t>;
 inline int divide_up(int64_t a, int64_t b) { return int((a + b - 1) / b); }
 
 template <class F>
-__global__ void elements_kernel(int rows, int columns, F f) {
-  const int c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (c >= columns) return;
-  for (int r = blockIdx.y; r < rows; r += gridDim.y) f(r, c);
+__global__ void elements_kernel(int columns, int blocks_per_row, F f) {
+  allow_next_kernel();
+  wait_for_earlier_kernels();
+  const int row = blockIdx.x / blocks_per_row, c = (blockIdx.x - row * blocks_per_row) * blockDim.x + threadIdx.x;
+  if (c < columns) f(row, c);
 }
 
 // f(row, column) on the device for every element
 template <class F>
 void for_elements(ix_stream* stream, int rows, int columns, F f) {
   if (rows <= 0 || columns <= 0) return;
-  const int threads = columns >= 256 ? 256 : divide_up(columns, 32) * 32;
-  elements_kernel<<<dim3(divide_up(columns, threads), rows < 65535 ? rows : 65535), threads, 0, stream->handle>>>(
-      rows, columns, f);
+  const int threads = columns >= 256 ? 256 : divide_up(columns, 32) * 32, blocks = divide_up(columns, threads);
+  launch_kernel<elements_kernel<F>>(stream, current_gpu(), rows * blocks, threads, 0, 1, columns, blocks, f);
 }
 
 __device__ inline float warp_sum(float x) {
@@ -87,8 +70,8 @@ __device__ T block_reduce(T x, T neutral, F combine) {
   __syncthreads();
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
   __syncthreads();
-  x = neutral;
-  for (int i = 0; i < int(blockDim.x) / 32; i++) x = combine(x, parts[i]);
+  x = threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : neutral;
+  for (int offset = 16; offset > 0; offset /= 2) x = combine(x, __shfl_xor_sync(~0u, x, offset));
   return x;
 }
 __device__ inline float block_sum(float x) {

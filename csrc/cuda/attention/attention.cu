@@ -1,25 +1,23 @@
-// attention: causal attention over the paged cache, see docs/plan.md. A block for each token and part of a KV head's
-// query heads: its warps take positions in turn, with a running softmax each, and merge at the end. Not here: reuse of
-// K and V among a prompt's tokens.
+// attention: causal attention over the paged cache, see docs/plan.md. A bf16 cache is served by decode.h and prompt.h
+// as far as they can; the kernel here takes the rest. A block for each token and part of a KV head's query heads: its
+// warps take positions in turn, with a running softmax each, and merge at the end.
 #include "cuda/attention/decode.h"
+#include "cuda/attention/prompt.h"
 #include "cuda/kv/cache.h"
+#include "cuda/vector.h"
 
 namespace {
 using namespace ix::cuda;
 constexpr int kSteps = 4;  // positions that a warp has under way
 
-struct Problem {
-  Floats q, y;
-  Ints table;
-  const int32_t *seq_start, *seq_context, *seq_row;
-  const float* sinks;
-  int sequences, heads, group, parts, window;  // query heads of a KV head, the parts that they fall into
-  float scale, softcap;
+template <class Out>
+struct Problem : Prompt<Out> {
+  int parts;  // that the query heads of a KV head fall into
 };
 
 // kHeads query heads at most; a lane holds the columns lane, lane + 32, ...
-template <class T, int kHeads, int kColumns, int kWarps>
-__global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem p, KvCache<T> cache) {
+template <class T, class Out, int kHeads, int kColumns, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem<Out> p, KvCache<T> cache) {
   extern __shared__ float shared[];  // [kWarps][kHeads][width] sums, then [kWarps][kHeads] tops and totals
   const int token = blockIdx.x, kv_head = blockIdx.y / p.parts, part = blockIdx.y % p.parts;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = cache.width;
@@ -111,64 +109,77 @@ __global__ void __launch_bounds__(32 * kWarps) attention_kernel(Problem p, KvCac
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; w++) sum += shared[(w * kHeads + h) * width + d] * share[w];
-      p.y[token][head * width + d] = sum / all;
+      store(p.y[token] + head * width + d, Vector<1>{{sum / all}});
     }
   }
 }
 
 // Where there are few tokens, many warps share one's context.
-template <class T, int kHeads, int kColumns, int kWarps>
-void run(ix_stream* stream, Problem p, const KvCache<T>& cache, int tokens) {
+template <int kHeads, int kColumns, int kWarps, class T, class Out>
+void run(ix_stream* stream, Problem<Out> p, const KvCache<T>& cache, int tokens) {
   p.parts = divide_up(p.group, kHeads);
   const size_t shared = size_t(kWarps) * kHeads * (cache.width + 2) * sizeof(float);
-  attention_kernel<T, kHeads, kColumns, kWarps>
+  attention_kernel<T, Out, kHeads, kColumns, kWarps>
       <<<dim3(tokens, cache.heads * p.parts), 32 * kWarps, shared, stream->handle>>>(p, cache);
 }
 
-template <class T, int kHeads>
-void with_width(ix_stream* stream, const Problem& p, const KvCache<T>& cache, int tokens) {
-  const bool few = tokens <= 32;
+template <int kHeads, bool kOrdered, class T, class Out>
+void with_width(ix_stream* stream, const Problem<Out>& p, const KvCache<T>& cache, int tokens) {
+  const bool few = kOrdered || tokens <= 32;
   if (cache.width <= 64)
-    return few ? run<T, kHeads, 2, 16>(stream, p, cache, tokens) : run<T, kHeads, 2, 4>(stream, p, cache, tokens);
+    return few ? run<kHeads, 2, 16>(stream, p, cache, tokens) : run<kHeads, 2, 4>(stream, p, cache, tokens);
   if (cache.width <= 128)
-    return few ? run<T, kHeads, 4, 16>(stream, p, cache, tokens) : run<T, kHeads, 4, 4>(stream, p, cache, tokens);
-  run<T, kHeads, 8, 4>(stream, p, cache, tokens);
+    return few ? run<kHeads, 4, 16>(stream, p, cache, tokens) : run<kHeads, 4, 4>(stream, p, cache, tokens);
+  run<kHeads, 8, 4>(stream, p, cache, tokens);
 }
 
-template <class T>
+// Sequences of few new tokens by one kernel, all others by another, where the call may hold both. False: not served.
+template <bool kOrdered, class Out>
+bool fast_attention(ix_stream* stream, const ix_kernel_call* call, Prompt<Out> p, const KvCache<__nv_bfloat16>& cache,
+                    int tokens) {
+  const bool all_short = !kOrdered && (tokens == p.sequences || tokens <= kDecodeTokens),
+             all_long = kOrdered || (p.sequences == 1 && !all_short);
+  const bool decoded = !all_long && decode_attention(stream, call, sizeof(Out) == 2);
+  if (all_short) return decoded;
+  const auto odd = [](const auto& x) { return reinterpret_cast<uintptr_t>(x.data) % 16 != 0 || x.stride % 4 != 0; };
+  const Gpu gpu = current_gpu();
+  if (gpu.capability < 80 || !(p.scale > 0) || odd(p.q) || odd(p.y)) return false;
+  p.skipped = decoded ? kDecodeTokens : 0;
+  return prompt_wgmma(stream, gpu, p, cache, tokens) || prompt_mma(stream, gpu, p, cache, tokens);
+}
+
+// kOrdered: the bits of a token's result depend on its own sequence alone, however that is cut into steps.
+template <class T, class Out, bool kOrdered>
 void launch(ix_stream* stream, const ix_kernel_call* call) {
-  if constexpr (sizeof(T) == 2) {
-    if (decode_attention(stream, call)) return;
-  }
   const ix_tensor* t = call->operands;
   const KvCache<T> cache(t[1]);
-  const int heads = int(call->attrs[0].i);
-  const Problem p{Floats(t[0]),
-                  Floats(t[7]),
-                  Ints(t[5]),
-                  static_cast<const int32_t*>(t[2].data),
-                  static_cast<const int32_t*>(t[3].data),
-                  static_cast<const int32_t*>(t[4].data),
-                  static_cast<const float*>(t[6].data),
-                  t[3].dims[0],
-                  heads,
-                  heads / cache.heads,
-                  1,
-                  int(call->attrs[2].i),
-                  float(call->attrs[1].f),
-                  float(call->attrs[3].f)};
-  const int tokens = t[0].dims[0];
+  const int tokens = t[0].dims[0], group = int(call->attrs[0].i) / cache.heads;
+  const Problem<Out> p{{Floats(t[0]), Rows<Out>(t[7]), Ints(t[5]), static_cast<const int32_t*>(t[2].data),
+                        static_cast<const int32_t*>(t[3].data), static_cast<const int32_t*>(t[4].data),
+                        static_cast<const float*>(t[6].data), t[3].dims[0], group, int(call->attrs[2].i), 0,
+                        float(call->attrs[1].f), float(call->attrs[3].f)},
+                       1};
   if (tokens <= 0 || p.sequences <= 0) return;
-  if (p.group == 1) return with_width<T, 1>(stream, p, cache, tokens);
-  if (p.group == 2) return with_width<T, 2>(stream, p, cache, tokens);
-  with_width<T, 4>(stream, p, cache, tokens);
+  if constexpr (sizeof(T) == 2) {
+    if (fast_attention<kOrdered>(stream, call, p, cache, tokens)) return;
+  }
+  if (group == 1) return with_width<1, kOrdered>(stream, p, cache, tokens);
+  if (group == 2) return with_width<2, kOrdered>(stream, p, cache, tokens);
+  with_width<4, kOrdered>(stream, p, cache, tokens);
 }
+
+size_t parts_workspace(const ix_kernel_call* call, int) { return decode_attention_workspace(call); }
+using Bf16 = __nv_bfloat16;
 }  // namespace
 
-#define IX_ATTENTION(KV)                                                                                \
+#define IX_ATTENTION(KV, Y)                                                                             \
   "attention(q: f32[T,N], cache: " KV                                                                   \
   "[B,L,K,D], seq_start: i32[R], seq_context: i32[R], seq_row: i32[R], block_table: i32[P,C], sinks?: " \
-  "f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> f32[T,N]"
-IX_KERNEL(attention_f32, IX_ATTENTION("kv_f32"), "", launch<float>, nullptr)
-IX_KERNEL(attention_bf16, IX_ATTENTION("kv_bf16"), "", launch<__nv_bfloat16>,
-          [](const ix_kernel_call* call, int) { return decode_attention_workspace(call); })
+  "f32[H], heads: i32, scale: f32, window: i32, softcap: f32) -> " Y "[T,N]"
+IX_KERNEL(attention_f32, IX_ATTENTION("kv_f32", "f32"), "order=batch", (launch<float, float, false>), nullptr)
+IX_KERNEL(attention_bf16, IX_ATTENTION("kv_bf16", "f32"), "order=batch", (launch<Bf16, float, false>), parts_workspace)
+IX_KERNEL(attention_bf16_y, IX_ATTENTION("kv_bf16", "bf16"), "order=batch", (launch<Bf16, Bf16, false>),
+          parts_workspace)
+IX_KERNEL(attention_f32_ordered, IX_ATTENTION("kv_f32", "f32"), "", (launch<float, float, true>), nullptr)
+IX_KERNEL(attention_bf16_ordered, IX_ATTENTION("kv_bf16", "f32"), "", (launch<Bf16, float, true>), nullptr)
+IX_KERNEL(attention_bf16_ordered_y, IX_ATTENTION("kv_bf16", "bf16"), "", (launch<Bf16, Bf16, true>), nullptr)

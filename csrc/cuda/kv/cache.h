@@ -32,8 +32,6 @@ struct KvCache {
   }
 };
 
-__device__ inline void put(float* to, float x) { *to = x; }
-__device__ inline void put(__nv_bfloat16* to, float x) { *to = __float2bfloat16_rn(x); }
 __device__ inline float get(const float* from) { return *from; }
 __device__ inline float get(const __nv_bfloat16* from) { return __bfloat162float(*from); }
 

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cuda/linear/bf16.h"
+#include "cuda/vector.h"
 
 namespace {
 using namespace ix::cuda;
@@ -36,6 +37,7 @@ enum {
   kEpilogueDefault = 1,
   kEpilogueBias = 4,
   kMaxWorkspace = 1,
+  kReductionMask = 3,
   kAlignmentC = 7,
   kAlignmentD = 8
 };
@@ -92,16 +94,16 @@ struct Call {
   bool good = false;
 
   // Column by column, as cuBLASLt counts: y[n, T] = w[k, n]^T x[k, T]
-  Call(const Library& library, const Bf16Product& product) : l(library) {
-    const Product& p = product.p;
-    const int transpose = 1, epilogue = p.bias ? kEpilogueBias : kEpilogueDefault;
+  Call(const Library& library, const Bf16Product& p, const void* bias) : l(library) {
+    const int type = p.halves ? CUDA_R_16F : CUDA_R_16BF;
+    const int transpose = 1, epilogue = bias ? kEpilogueBias : kEpilogueDefault;
     good = l.description_create(&description, kCompute32F, CUDA_R_32F) == 0 &&
            l.description_set(description, kTransposeA, &transpose, sizeof transpose) == 0 &&
            l.description_set(description, kEpilogue, &epilogue, sizeof epilogue) == 0 &&
-           (!p.bias || l.description_set(description, kBiasPointer, &p.bias, sizeof p.bias) == 0) &&
-           l.layout_create(&w, CUDA_R_16BF, p.k, p.n, product.w_stride) == 0 &&
-           l.layout_create(&x, CUDA_R_16BF, p.k, p.tokens, product.x_stride) == 0 &&
-           l.layout_create(&y, CUDA_R_32F, p.n, p.tokens, p.y_stride) == 0;
+           (!bias || l.description_set(description, kBiasPointer, &bias, sizeof bias) == 0) &&
+           l.layout_create(&w, type, p.k, p.n, p.w_stride) == 0 &&
+           l.layout_create(&x, type, p.k, p.tokens, p.x_stride) == 0 &&
+           l.layout_create(&y, p.narrow ? CUDA_R_16BF : CUDA_R_32F, p.n, p.tokens, p.y_stride) == 0;
   }
   ~Call() {
     if (description) l.description_destroy(description);
@@ -115,8 +117,10 @@ bool choose(const Library& l, Handle handle, const Call& call, uint32_t y_alignm
   Preference preference;
   if (l.preference_create(&preference) != 0) return false;
   int found = 0;
+  constexpr uint32_t kInF32 = 2;  // parts of K are added up before the sum is rounded
   const bool good =
       l.preference_set(preference, kMaxWorkspace, &kCublasWorkspace, sizeof kCublasWorkspace) == 0 &&
+      l.preference_set(preference, kReductionMask, &kInF32, sizeof kInF32) == 0 &&
       l.preference_set(preference, kAlignmentC, &y_alignment, sizeof y_alignment) == 0 &&
       l.preference_set(preference, kAlignmentD, &y_alignment, sizeof y_alignment) == 0 &&
       l.heuristic(handle, call.description, call.w, call.x, call.y, call.y, preference, 1, choice, &found) == 0 &&
@@ -128,30 +132,42 @@ bool choose(const Library& l, Handle handle, const Call& call, uint32_t y_alignm
 
 namespace ix::cuda {
 
-bool cublaslt_product(ix_stream* stream, const Gpu& gpu, const Bf16Product& product, void* workspace) {
+bool cublaslt_product(ix_stream* stream, const Gpu& gpu, const Bf16Product& p, void* workspace) {
   static std::mutex mutex;
   static Handle handles[kMaxDevices];
-  static std::map<std::tuple<int, int, int, int, bool, uint32_t>, Heuristic> choices;  // status -1: there is none
+  static int generations[kMaxDevices];
+  static std::map<std::tuple<int, int, int, int, bool, bool, bool, uint32_t>, Heuristic>
+      choices;  // status -1: there is none
   const Library* l = open_library();
   if (!l) return false;
-  const Product& p = product.p;
-  const Call call(*l, product);
+  // the bias has the type of the results
+  const Rows<float> bias({const_cast<float*>(p.bias), 2, {1, p.n}, p.n});
+  __nv_bfloat16* narrow_bias = reinterpret_cast<__nv_bfloat16*>(static_cast<char*>(workspace) + kCublasWorkspace);
+  const bool rounds = p.bias && p.narrow;
+  const Call call(*l, p, rounds ? static_cast<const void*>(narrow_bias) : p.bias);
   if (!call.good) return false;
-  const uint32_t alignment = 1u << __builtin_ctzll(reinterpret_cast<uintptr_t>(p.y) | uint64_t(p.y_stride) * 4 | 256);
+  const uint32_t alignment =
+      1u << __builtin_ctzll(reinterpret_cast<uintptr_t>(p.y) | uint64_t(p.y_stride) * (p.narrow ? 2 : 4) | 256);
   Heuristic choice;
   {
     const std::lock_guard lock(mutex);
     Handle& handle = handles[gpu.index];
+    const int generation = context_generation[gpu.index];
+    if (generations[gpu.index] != generation) handle = nullptr;  // it went with its context
+    generations[gpu.index] = generation;
     if (!handle && l->create(&handle) != 0) return handle = nullptr, false;
     // an algorithm may serve other numbers of tokens, but not every number: one choice per shape
-    const auto [found, is_new] = choices.try_emplace({gpu.index, p.tokens, p.n, p.k, p.bias != nullptr, alignment});
+    const auto [found, is_new] =
+        choices.try_emplace({gpu.index, p.tokens, p.n, p.k, p.bias != nullptr, p.narrow, p.halves, alignment});
     if (is_new && !choose(*l, handle, call, alignment, &found->second)) found->second.status = -1;
     choice = found->second;
   }
+  if (rounds && choice.status == 0)
+    for_vectors(stream, 1, p.n, Width<1>{1}, [=] __device__(auto at) { store(narrow_bias + at.column, at.of(bias)); });
   const float one = 1, zero = 0;
   return choice.status == 0 &&
-         l->matmul(handles[gpu.index], call.description, &one, product.w, call.w, product.x, call.x, &zero, p.y, call.y,
-                   p.y, call.y, &choice.algorithm, workspace, kCublasWorkspace, stream->handle) == 0;
+         l->matmul(handles[gpu.index], call.description, &one, p.w, call.w, p.x, call.x, &zero, p.y, call.y, p.y,
+                   call.y, &choice.algorithm, workspace, kCublasWorkspace, stream->handle) == 0;
 }
 
 }  // namespace ix::cuda

@@ -1,6 +1,7 @@
-// linear, moe_linear and embed over row-major float weights: exact weights, f32 activations and sums, see docs/plan.md.
+// linear and embed over row-major float weights: exact weights, f32 activations and sums, see docs/plan.md.
 // Few tokens: a warp streams a row of weights; many: tiles in shared memory.
 #include "cuda/linear/rows.h"
+#include "cuda/vector.h"
 
 namespace {
 using namespace ix::cuda;
@@ -109,7 +110,8 @@ void few_tokens(ix_stream* stream, const Product& p, const RowWeights<T>& w) {
     few_tokens_kernel<kRows, kTokens, false, T><<<grid, 32 * kWarps, 0, stream->handle>>>(p, w);
 }
 
-template <class T>
+// kOrdered: a warp takes each sum in the same order for every number of tokens.
+template <class T, bool kOrdered>
 void linear(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor &x = call->operands[0], &w = call->operands[1], &y = call->operands[3];
   const Product p{static_cast<const float*>(x.data),
@@ -125,41 +127,9 @@ void linear(ix_stream* stream, const ix_kernel_call* call) {
   if (p.tokens == 1) return few_tokens<2, 1>(stream, p, weights);
   if (p.tokens == 2) return few_tokens<2, 2>(stream, p, weights);
   if (p.tokens <= 4) return few_tokens<4, 4>(stream, p, weights);
-  if (p.tokens <= 16) return few_tokens<4, 8>(stream, p, weights);
+  if (kOrdered || p.tokens <= 16) return few_tokens<4, 8>(stream, p, weights);
   many_tokens_kernel<T>
       <<<dim3(divide_up(p.n, kTile), divide_up(p.tokens, kTile)), 256, 0, stream->handle>>>(p, weights);
-}
-
-// A warp for each output of each (token, slot).
-template <class T>
-__global__ void moe_kernel(Product p, RowWeights<T> w, Ints experts, int slots, int num_experts, bool per_slot) {
-  const int row = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (row >= p.n) return;
-  for (int pair = blockIdx.y; pair < p.tokens * slots; pair += gridDim.y) {
-    const int token = pair / slots, slot = pair % slots, expert = experts[token][slot];
-    float sums[1][1] = {};
-    if (expert >= 0 && expert < num_experts) {
-      const float* const x[1] = {p.x + token * p.x_stride + (per_slot ? int64_t(slot) * p.k : 0)};
-      dot_rows<1, 1, false>(sums, x, w.row(expert * w.rows_per_stack + row), w.stride, p.k);
-    }
-    if (threadIdx.x % 32 == 0) p.y[token * p.y_stride + int64_t(slot) * p.n + row] = sums[0][0];
-  }
-}
-template <class T>
-void moe_linear(ix_stream* stream, const ix_kernel_call* call) {
-  const ix_tensor &x = call->operands[0], &experts = call->operands[1], &w = call->operands[2], &y = call->operands[3];
-  const Product p{static_cast<const float*>(x.data),
-                  x.stride,
-                  static_cast<float*>(y.data),
-                  y.stride,
-                  nullptr,
-                  x.dims[0],
-                  w.dims[1],
-                  w.dims[2]};
-  const int pairs = p.tokens * experts.dims[1];
-  if (pairs > 0)
-    moe_kernel<T><<<dim3(divide_up(p.n, kWarps), pairs < 65535 ? pairs : 65535), 32 * kWarps, 0, stream->handle>>>(
-        p, RowWeights<T>(w.data, p.n, p.k), Ints(experts), experts.dims[1], w.dims[0], call->attrs[0].i != 0);
 }
 
 // an id outside of the table gives zeros
@@ -169,28 +139,29 @@ void embed(ix_stream* stream, const ix_kernel_call* call) {
   const int32_t* ids = static_cast<const int32_t*>(call->operands[0].data);
   const Floats y(call->operands[2]);
   const RowWeights<T> weights(w.data, w.dims[0], w.dims[1]);
-  const int rows = w.dims[0];
-  for_elements(stream, call->operands[2].dims[0], w.dims[1], [=] __device__(int t, int c) {
-    const int id = ids[t];
-    y[t][c] = id >= 0 && id < rows ? to_float(weights.row(id)[c]) : 0.0f;
+  const int rows = w.dims[0], columns = w.dims[1];
+  for_vectors(stream, call->operands[2].dims[0], columns, width_for(columns, y), [=] __device__(auto p) {
+    const int id = __ldcg(ids + p.row);
+    Vector<p.kCount> v{};
+    if (id >= 0 && id < rows) v = load<p.kCount>(weights.row(id) + p.column);
+    store(y[p.row] + p.column, v);
   });
 }
 }  // namespace
 
-#define IX_ROW_LAYOUT(type, T) {"row_" type, type, kPanel, RowWeights<T>::panel_bytes, RowWeights<T>::pack}
+#define IX_ROW_LAYOUT(type, T) {"row_" type, type, kPanel, RowWeights<T>::panel_bytes, nullptr}
 #define IX_LINEAR(W) "linear(x: f32[T,K], w: " W "[N,K], bias?: f32[N]) -> f32[T,N]"
-#define IX_MOE_LINEAR(W) "moe_linear(x: f32[T,K], experts: i32[T,k], w: " W "[E,N,K], per_slot: i32) -> f32[T,M]"
 #define IX_EMBED(W) "embed(ids: i32[T], w: " W "[V,D]) -> f32[T,D]"
 
 IX_LAYOUT(row_f32, IX_ROW_LAYOUT("f32", float))
 IX_LAYOUT(row_bf16, IX_ROW_LAYOUT("bf16", __nv_bfloat16))
 IX_LAYOUT(row_f16, IX_ROW_LAYOUT("f16", __half))
-IX_KERNEL(linear_f32, IX_LINEAR("row_f32"), "numerics=f32", linear<float>, nullptr)
-IX_KERNEL(linear_bf16, IX_LINEAR("row_bf16"), "numerics=f32", linear<__nv_bfloat16>, nullptr)
-IX_KERNEL(linear_f16, IX_LINEAR("row_f16"), "numerics=f32", linear<__half>, nullptr)
-IX_KERNEL(moe_linear_f32, IX_MOE_LINEAR("row_f32"), "numerics=f32", moe_linear<float>, nullptr)
-IX_KERNEL(moe_linear_bf16, IX_MOE_LINEAR("row_bf16"), "numerics=f32", moe_linear<__nv_bfloat16>, nullptr)
-IX_KERNEL(moe_linear_f16, IX_MOE_LINEAR("row_f16"), "numerics=f32", moe_linear<__half>, nullptr)
+IX_KERNEL(linear_f32, IX_LINEAR("row_f32"), "numerics=f32 order=batch", (linear<float, false>), nullptr)
+IX_KERNEL(linear_bf16, IX_LINEAR("row_bf16"), "numerics=f32 order=batch", (linear<__nv_bfloat16, false>), nullptr)
+IX_KERNEL(linear_f16, IX_LINEAR("row_f16"), "numerics=f32 order=batch", (linear<__half, false>), nullptr)
+IX_KERNEL(linear_f32_ordered, IX_LINEAR("row_f32"), "numerics=f32", (linear<float, true>), nullptr)
+IX_KERNEL(linear_bf16_ordered, IX_LINEAR("row_bf16"), "numerics=f32", (linear<__nv_bfloat16, true>), nullptr)
+IX_KERNEL(linear_f16_ordered, IX_LINEAR("row_f16"), "numerics=f32", (linear<__half, true>), nullptr)
 IX_KERNEL(embed_f32, IX_EMBED("row_f32"), "", embed<float>, nullptr)
 IX_KERNEL(embed_bf16, IX_EMBED("row_bf16"), "", embed<__nv_bfloat16>, nullptr)
 IX_KERNEL(embed_f16, IX_EMBED("row_f16"), "", embed<__half>, nullptr)

@@ -3,7 +3,6 @@
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <string.h>
 
 #include "cuda/kernel.h"
 
@@ -24,11 +23,6 @@ struct RowWeights {
         rows_per_stack((rows + kPanel - 1) / kPanel * kPanel) {}
   static int64_t row_bytes(int64_t columns) { return (columns * int64_t(sizeof(T)) + 127) / 128 * 128; }
   static size_t panel_bytes(int64_t columns) { return size_t(row_bytes(columns)) * kPanel; }
-  static void pack(void* panel, const void* const* rows, int32_t num_rows, int64_t columns) {
-    memset(panel, 0, panel_bytes(columns));
-    for (int32_t r = 0; r < num_rows; r++)
-      memcpy(static_cast<char*>(panel) + r * row_bytes(columns), rows[r], size_t(columns) * sizeof(T));
-  }
   __device__ const T* row(int64_t r) const { return data + r * stride; }
 };
 

@@ -1,7 +1,6 @@
 // Few tokens on sm_90: the weights pass once, at the speed of memory. A ring of shared memory is filled with weights by
-// the copy engine and emptied by one warpgroup's wgmma (weights are the M side); tokens come as f32 through warps that
-// round them, or rounded through the copy engine. Rows are cut so that the blocks are equally busy; where rows alone
-// are too few, K is split over a cluster of 2.
+// the copy engine and emptied by one warpgroup's wgmma (weights are the M side). Rows are cut so that the blocks are
+// equally busy; where rows alone are too few, K is split over a cluster of 2.
 #include "cuda/linear/bf16.h"
 #include "cuda/ptx/async.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -9,34 +8,21 @@
 namespace {
 using namespace ix::cuda;
 
-constexpr int kRoundingWarps = 4, kMaxStages = 12;
+constexpr int kMaxStages = 12;
 
 struct Shape {
   int rows, split, tiles, stages;  // rows of a tile, blocks that share one, number of tiles, depth of the ring
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// 4 features of one token
-__device__ inline void store_sums(const Product& p, float4 s, int token, int row) {
-  const float v[4] = {s.x, s.y, s.z, s.w};
-  float* y = p.y + token * p.y_stride + row;
-  if (row + 4 <= p.n && reinterpret_cast<uintptr_t>(y) % 16 == 0) {
-    if (p.bias)
-      s = make_float4(v[0] + p.bias[row], v[1] + p.bias[row + 1], v[2] + p.bias[row + 2], v[3] + p.bias[row + 3]);
-    *reinterpret_cast<float4*>(y) = s;
-    return;
-  }
-  for (int i = 0; i < 4; i++)
-    if (row + i < p.n) y[i] = v[i] + (p.bias ? p.bias[row + i] : 0.0f);
-}
 __device__ inline void sync_consumers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 #endif
 
 // kTokens: the wgmma's N. kTiles: 64-row products that cover a tile. kBlocks: blocks of 64 k in a stage, past the end
-// of K zeros. Warps 0-3 multiply, 4 copies weights, 5-8 (kFloats) round tokens, a stage each in turn.
-template <int kTokens, int kTiles, int kBlocks, bool kFloats>
-__global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
-    stream_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, Product p,
+// of K zeros. Warps 0-3 multiply, 4 copies weights and tokens.
+template <int kTokens, int kTiles, int kBlocks, bool kHalves>
+__global__ void __launch_bounds__(160)
+    stream_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, Bf16Product p,
                   Shape shape) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char shared[];
@@ -47,7 +33,7 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
   const uint32_t full = shared_address(barriers), empty = full + 8 * kMaxStages;
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; i++) {
-      barrier_init(full + 8 * i, kFloats ? 2 : 1);
+      barrier_init(full + 8 * i, 1);
       barrier_init(empty + 8 * i, 1);
     }
     barrier_init_done();
@@ -60,23 +46,25 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
   const int first_group = groups * rank / split, num_groups = groups * (rank + 1) / split - first_group;
   const int step = gridDim.x / split, first_tile = blockIdx.x / split;
   // blocks start at different k, so that they do not all ask for the same tokens' lines at once
-  const int turn = int(int64_t(first_tile) * num_groups / step),
+  const int turn = p.one_order ? 0 : int(int64_t(first_tile) * num_groups / step),
             total = first_tile < shape.tiles ? ((shape.tiles - 1 - first_tile) / step + 1) * num_groups : 0;
   auto first_k = [&](int i) { return (first_group + (i % num_groups + turn) % num_groups) * kBlocks * 64; };
 
   if (warp == 4) {
     if (lane == 0) {
       const uint64_t weights = policy_evict_first(), tokens = policy_evict_last();
+      prefetch_map(&w_map);
+      prefetch_map(&x_map);
       auto load_weights = [&](int i, int slot) {
         const int k = first_k(i);
-        barrier_expect(full + 8 * slot, kFloats ? kBlocks * w_bytes : stage_bytes);
+        barrier_expect(full + 8 * slot, stage_bytes);
         for (int b = 0; b < kBlocks; b++)
           copy_box(base + slot * stage_bytes + b * w_bytes, &w_map, k + b * 64,
                    (first_tile + i / num_groups * step) * shape.rows, full + 8 * slot, weights);
       };
       auto load_tokens = [&](int i, int slot) {
         const int k = first_k(i);
-        for (int b = 0; !kFloats && b < kBlocks; b++)
+        for (int b = 0; b < kBlocks; b++)
           copy_box(base + slot * stage_bytes + kBlocks * w_bytes + b * x_bytes, &x_map, k + b * 64, 0, full + 8 * slot,
                    tokens);
       };
@@ -92,35 +80,6 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
       }
     }
     __syncwarp();
-  } else if (warp > 4) {
-    if constexpr (kFloats) {
-      constexpr int kLanes = kBlocks * 16,
-                    kPasses = kTokens * kLanes / 32;  // lanes that hold one token's part of a stage
-      wait_for_earlier_kernels();
-      const int column = lane % kLanes * 4;
-      for (int i = warp - 5; i < total; i += kRoundingWarps) {
-        const int slot = i % stages, use = i / stages, k = first_k(i) + column;
-        float4 v[kPasses];
-#pragma unroll
-        for (int j = 0; j < kPasses; j++) {
-          const int token = j * (32 / kLanes) + lane / kLanes;
-          v[j] = token < p.tokens && k < p.k ? load_past_l1(p.x + token * p.x_stride + k) : make_float4(0, 0, 0, 0);
-          if (k + 4 > p.k)
-            v[j] = make_float4(k < p.k ? v[j].x : 0, k + 1 < p.k ? v[j].y : 0, k + 2 < p.k ? v[j].z : 0, 0);
-        }
-        if (use > 0) barrier_wait(empty + 8 * slot, (use - 1) & 1);
-        const uint32_t to = base + slot * stage_bytes + kBlocks * w_bytes + column / 64 * x_bytes;
-#pragma unroll
-        for (int j = 0; j < kPasses; j++) {
-          const int token = j * (32 / kLanes) + lane / kLanes, chunk = column % 64 / 8 ^ token % 8;
-          store_shared(to + token * 128 + chunk * 16 + column % 8 * 2, pack_bf16(v[j].x, v[j].y),
-                       pack_bf16(v[j].z, v[j].w));
-        }
-        fence_shared_for_async();
-        __syncwarp();
-        if (lane == 0) barrier_arrive(full + 8 * slot);
-      }
-    }
   } else {
     wait_for_earlier_kernels();
     const int g = lane / 4, t = lane % 4;
@@ -141,8 +100,8 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
           for (int kk = 0; kk < 4; kk++)
 #pragma unroll
             for (int m = 0; m < kTiles; m++)
-              wgmma<kTokens>(sums[m], wgmma_tile(w + b * w_bytes + m * 8192 + kk * 32),
-                             wgmma_tile(x + b * x_bytes + kk * 32));
+              wgmma<kTokens, kHalves>(sums[m], wgmma_tile(w + b * w_bytes + m * 8192 + kk * 32),
+                                      wgmma_tile(x + b * x_bytes + kk * 32));
         wgmma_commit();
         wgmma_wait<1>();  // the stage before this one has been read
         if (before >= 0 && threadIdx.x == 0) barrier_arrive(empty + 8 * before);
@@ -174,8 +133,8 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
         for (int i = threadIdx.x; i < p.tokens * 16; i += 128) {
           const int token = i / 16, row = i % 16 * 4;
           if (m * 64 + row < shape.rows)
-            store_sums(p, *reinterpret_cast<float4*>(sheet + token * 68 + row), token,
-                       tile * shape.rows + m * 64 + row);
+            store_results(p, *reinterpret_cast<float(*)[4]>(sheet + token * 68 + row), token,
+                          tile * shape.rows + m * 64 + row);
         }
       }
     }
@@ -191,7 +150,7 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
         const float4 v = load_cluster(base + (token * (kTiles * 64 + 4) + row) * 4, r);
         s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
       }
-      store_sums(p, s, token, first_tile * shape.rows + row);
+      store_results(p, {s.x, s.y, s.z, s.w}, token, first_tile * shape.rows + row);
     }
   }
   cluster_sync();  // nobody leaves while its sheet is read
@@ -200,11 +159,12 @@ __global__ void __launch_bounds__(160 + (kFloats ? kRoundingWarps * 32 : 0))
 
 int round_up(int64_t a, int b) { return divide_up(a, b) * b; }
 
-template <int kTokens, int kTiles, int kBlocks, bool kFloats>
-bool run(ix_stream* stream, const Gpu& gpu, const Bf16Product& product, Shape shape, int per_sm) {
-  const Product& p = product.p;
+template <int kTokens, int kTiles, int kBlocks, bool kHalves>
+bool run(ix_stream* stream, const Gpu& gpu, const Bf16Product& p, Shape shape, int per_sm) {
   shape.tiles = divide_up(p.n, shape.rows);
-  const int budget = (per_sm == 2 ? 110 : 220) * 1024, stage_bytes = kBlocks * (shape.rows + kTokens) * 128;
+  // a small matrix with few tokens: its blocks fit beside those of attention, and fill their rings meanwhile
+  const bool beside = shape.split > 1 && int64_t(shape.rows) * p.k <= 64 * 4096 && kTokens <= 16;
+  const int budget = (per_sm == 2 || beside ? 110 : 220) * 1024, stage_bytes = kBlocks * (shape.rows + kTokens) * 128;
   // beside the ring: the sheet of sums, and what the last 64-row product reads past its rows
   const int sheet = shape.split == 1 ? kTokens * 68 * 4 : 0,
             slack = kTiles * 8192 > shape.rows * 128 ? kTiles * 8192 - shape.rows * 128 : 0;
@@ -213,51 +173,48 @@ bool run(ix_stream* stream, const Gpu& gpu, const Bf16Product& product, Shape sh
   int shared = shape.stages * stage_bytes;
   if (shape.split > 1 && shared < kTokens * (kTiles * 64 + 4) * 4) shared = kTokens * (kTiles * 64 + 4) * 4;
   CUtensorMap w_map, x_map;
-  if (!make_tensor_map(&w_map, product.w, product.w_stride, p.n, product.w_stride, shape.rows)) return false;
-  if (!make_tensor_map(&x_map, product.x, product.x_stride, p.tokens, product.x_stride, kTokens)) return false;
+  if (!make_tensor_map(&w_map, p.w, p.w_stride, p.n, p.w_stride, shape.rows)) return false;
+  if (!make_tensor_map(&x_map, p.x, p.k, p.tokens, p.x_stride, kTokens)) return false;
   const int grid = shape.split > 1                  ? shape.tiles * shape.split
                    : shape.tiles < per_sm * gpu.sms ? shape.tiles
                                                     : per_sm * gpu.sms;
-  launch_kernel<stream_kernel<kTokens, kTiles, kBlocks, kFloats>>(
-      stream, gpu, grid, kFloats ? 160 + kRoundingWarps * 32 : 160, shared + sheet + slack, shape.split, w_map, x_map,
-      p, shape);
+  launch_kernel<stream_kernel<kTokens, kTiles, kBlocks, kHalves>>(stream, gpu, grid, 160, shared + sheet + slack,
+                                                                  shape.split, w_map, x_map, p, shape);
   return true;
 }
 
-template <int kTokens, bool kFloats>
+template <int kTokens, bool kHalves>
 bool with_shape(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
-  const int n = product.p.n, rows = round_up(divide_up(n, gpu.sms), 8);
+  const int n = product.n, rows = round_up(divide_up(n, gpu.sms), 8);
   if (rows > 128) {  // two blocks an SM, of the height that leaves the busiest one least to do
     int best = 128, least = 0;
     for (int height = 128; height >= 64; height -= 8) {
       const int cost = divide_up(divide_up(n, height), 2 * gpu.sms) * (height + 8);
       if (!least || cost < least) best = height, least = cost;
     }
-    return run<kTokens, 2, 1, kFloats>(stream, gpu, product, {best, 1, 0, 0}, 2);
+    return run<kTokens, 2, 1, kHalves>(stream, gpu, product, {best, 1, 0, 0}, 2);
   }
-  if (rows > 64) return run<kTokens, 2, 1, kFloats>(stream, gpu, product, {rows, 1, 0, 0}, 1);
-  if (rows > 32 || product.p.k < 512) return run<kTokens, 1, 2, kFloats>(stream, gpu, product, {rows, 1, 0, 0}, 1);
+  if (rows > 64) return run<kTokens, 2, 1, kHalves>(stream, gpu, product, {rows, 1, 0, 0}, 1);
+  if (rows > 32 || product.k < 512 || product.one_order)
+    return run<kTokens, 1, 2, kHalves>(stream, gpu, product, {rows, 1, 0, 0}, 1);
   const int shared_rows = round_up(divide_up(n, gpu.sms / 2), 8);
-  return run<kTokens, 1, 2, kFloats>(stream, gpu, product, {shared_rows > 16 ? shared_rows : 16, 2, 0, 0}, 1);
+  return run<kTokens, 1, 2, kHalves>(stream, gpu, product, {shared_rows > 16 ? shared_rows : 16, 2, 0, 0}, 1);
+}
+
+template <bool kHalves>
+bool with_tokens(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
+  if (product.tokens <= 8) return with_shape<8, kHalves>(stream, gpu, product);
+  if (product.tokens <= 16) return with_shape<16, kHalves>(stream, gpu, product);
+  if (product.tokens <= 32) return with_shape<32, kHalves>(stream, gpu, product);
+  return with_shape<64, kHalves>(stream, gpu, product);
 }
 }  // namespace
 
 namespace ix::cuda {
 
-bool reads_floats(const Bf16Product& product) {
-  return reinterpret_cast<uintptr_t>(product.p.x) % 16 == 0 && product.p.x_stride % 4 == 0;
-}
-
 bool stream_weights(ix_stream* stream, const Gpu& gpu, const Bf16Product& product) {
   if (gpu.capability != 90) return false;
-  const int tokens = product.p.tokens;
-  const bool floats = reads_floats(product);
-  if (tokens <= 8)
-    return floats ? with_shape<8, true>(stream, gpu, product) : with_shape<8, false>(stream, gpu, product);
-  if (tokens <= 16)
-    return floats ? with_shape<16, true>(stream, gpu, product) : with_shape<16, false>(stream, gpu, product);
-  if (tokens <= 32) return with_shape<32, false>(stream, gpu, product);
-  return with_shape<64, false>(stream, gpu, product);
+  return product.halves ? with_tokens<true>(stream, gpu, product) : with_tokens<false>(stream, gpu, product);
 }
 
 }  // namespace ix::cuda

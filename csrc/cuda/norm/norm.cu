@@ -1,60 +1,162 @@
-// rms_norm, layer_norm, add_rms_norm: see docs/plan.md. A block for each group of a row.
-#include "cuda/kernel.h"
+// rms_norm, layer_norm, add_rms_norm: see docs/plan.md. A block for each group of a row, which it keeps in registers.
+// Operands and results are f32 or bf16, the arithmetic is f32.
+#include "cuda/vector.h"
 
 namespace {
 using namespace ix::cuda;
+using Bf16 = __nv_bfloat16;
+enum Kind { kRms, kLayer, kAdd };
 
-int threads_for(int width) { return width >= 1024 ? 256 : width >= 256 ? 128 : 32; }
+template <class X, class Y>
+struct Norm {
+  Rows<float> a;  // of kAdd alone: a + x is normed, and written to sum
+  Rows<X> x;
+  Rows<float> sum;
+  Rows<Y> y;
+  const float *w, *b;
+  int groups, width;
+  float eps;
+};
 
-// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b; the mean is 0 for an RMS norm
-template <bool kCentered>
-__global__ void norm_kernel(Floats x, Floats y, const float* w, const float* b, int groups, int width, float eps) {
-  const int row = blockIdx.x / groups, first = blockIdx.x % groups * width;
-  const float* from = x[row] + first;
-  float *to = y[row] + first, mean = 0, squares = 0;
-  if (kCentered) {
-    for (int c = threadIdx.x; c < width; c += blockDim.x) mean += from[c];
-    mean = block_sum(mean) / float(width);
+// The block's sum of what its threads have of each vector that they hold, warp by warp of vectors: the same bits
+// however many a thread holds, so those of a row do not depend on the number of rows.
+template <int kHeld>
+__device__ float sum_in_order(float (&parts)[kHeld]) {
+  __shared__ float sums[32 * kHeld];
+  const int warps = blockDim.x / 32;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kHeld; i++) {
+    const float part = warp_sum(parts[i]);
+    if (threadIdx.x % 32 == 0) sums[i * warps + threadIdx.x / 32] = part;
   }
-  for (int c = threadIdx.x; c < width; c += blockDim.x) squares += (from[c] - mean) * (from[c] - mean);
-  const float factor = 1.0f / sqrtf(block_sum(squares) / float(width) + eps);
-  for (int c = threadIdx.x; c < width; c += blockDim.x)
-    to[c] = (from[c] - mean) * factor * (w ? w[c] : 1.0f) + (b ? b[c] : 0.0f);
+  __syncthreads();
+  float sum = 0;
+  for (int i = threadIdx.x % 32; i < warps * kHeld; i += 32) sum += sums[i];
+  return warp_sum(sum);
 }
 
-__global__ void add_norm_kernel(Floats a, Floats b, const float* w, Floats sum, Floats y, int width, float eps) {
-  const int row = blockIdx.x;
-  float squares = 0;
-  for (int c = threadIdx.x; c < width; c += blockDim.x) {
-    const float v = a[row][c] + b[row][c];
-    sum[row][c] = v;
-    squares += v * v;
+// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b; the mean is 0 but for a layer norm. A thread keeps kHeld
+// vectors; of wider rows it reads the rest again.
+template <Kind kKind, int N, int kHeld, class X, class Y>
+__global__ void __launch_bounds__(1024) norm_kernel(Norm<X, Y> p) {
+  allow_next_kernel();
+  const int row = blockIdx.x / p.groups, first = (blockIdx.x - row * p.groups) * p.width, step = blockDim.x * N,
+            start = threadIdx.x * N;
+  Vector<N> held[kHeld], w[kHeld];
+  if (p.w) {  // weights are older than all kernels
+#pragma unroll
+    for (int i = 0; i < kHeld; i++)
+      if (start + i * step < p.width) w[i] = load<N>(p.w + start + i * step);
   }
-  const float factor = 1.0f / sqrtf(block_sum(squares) / float(width) + eps);
-  for (int c = threadIdx.x; c < width; c += blockDim.x) y[row][c] = sum[row][c] * factor * w[c];
+  wait_for_earlier_kernels();
+  const X* x = p.x[row] + first;
+  float* sum = kKind == kAdd ? p.sum[row] : nullptr;
+#pragma unroll
+  for (int i = 0; i < kHeld; i++)
+    if (start + i * step < p.width) held[i] = load<N>(x + start + i * step);
+  if constexpr (kKind == kAdd) {
+    const float* a = p.a[row];
+    const auto add = [](float s, float t) { return s + t; };
+    Vector<N> other[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; i++)
+      if (start + i * step < p.width) other[i] = load<N>(a + start + i * step);
+#pragma unroll
+    for (int i = 0; i < kHeld; i++)
+      if (start + i * step < p.width) store(sum + start + i * step, held[i] = map(add, other[i], held[i]));
+    for (int c = start + kHeld * step; c < p.width; c += step) store(sum + c, map(add, load<N>(a + c), load<N>(x + c)));
+  }
+  // f(column, values, number of the held vector or -1)
+  const auto each = [&](auto f) {
+#pragma unroll
+    for (int i = 0; i < kHeld; i++)
+      if (start + i * step < p.width) f(start + i * step, held[i], i);
+    for (int c = start + kHeld * step; c < p.width; c += step)
+      f(c, kKind == kAdd ? load<N>(sum + c) : load<N>(x + c), -1);
+  };
+  float mean = 0, squares[kHeld] = {};
+  if constexpr (kKind == kLayer) {
+    float parts[kHeld] = {};
+    each([&](int, const Vector<N>& v, int i) {
+#pragma unroll
+      for (int j = 0; j < N; j++) parts[i < 0 ? 0 : i] += v.v[j];
+    });
+    mean = sum_in_order(parts) / float(p.width);
+  }
+  each([&](int, const Vector<N>& v, int i) {
+#pragma unroll
+    for (int j = 0; j < N; j++) squares[i < 0 ? 0 : i] += (v.v[j] - mean) * (v.v[j] - mean);
+  });
+  const float factor = 1.0f / sqrtf(sum_in_order(squares) / float(p.width) + p.eps);
+  Y* y = p.y[row] + first;
+  each([&](int c, const Vector<N>& v, int i) {
+    Vector<N> normed = map([&](float value) { return (value - mean) * factor; }, v);
+    if (p.w) normed = map([](float s, float t) { return s * t; }, normed, i < 0 ? load<N>(p.w + c) : w[i]);
+    if (kKind == kLayer && p.b) normed = map([](float s, float t) { return s + t; }, normed, load<N>(p.b + c));
+    store(y + c, normed);
+  });
 }
 
-template <bool kCentered>
+// Few rows: many threads with little each. Many: enough to keep memory busy, and cheap sums over the block.
+template <Kind kKind, class X, class Y>
+void run(ix_stream* stream, const Norm<X, Y>& p, int rows, bool fours) {
+  const int blocks = rows * p.groups, units = fours ? p.width / 4 : p.width;
+  if (blocks <= 0) return;
+  const Gpu gpu = current_gpu();
+  const bool few = fours && units <= 2048 && (units <= 128 || blocks < 2 * gpu.sms);
+  const int threads = divide_up(units, few ? 64 : 128) * 32, block = threads < 1024 ? threads : 1024;
+  if (few)
+    launch_kernel<norm_kernel<kKind, 4, 2, X, Y>>(stream, gpu, blocks, block, 0, 1, p);
+  else if (fours)
+    launch_kernel<norm_kernel<kKind, 4, 4, X, Y>>(stream, gpu, blocks, block, 0, 1, p);
+  else
+    launch_kernel<norm_kernel<kKind, 1, 4, X, Y>>(stream, gpu, blocks, block, 0, 1, p);
+}
+
+bool takes_fours(const void* vector) { return reinterpret_cast<uintptr_t>(vector) % 16 == 0; }
+
+template <Kind kKind, class X, class Y>
 void launch(ix_stream* stream, const ix_kernel_call* call) {
-  const ix_tensor &x = call->operands[0], &y = call->operands[kCentered ? 3 : 2];
-  const int groups = int(call->attrs[0].i), width = x.dims[1] / groups;
-  if (x.dims[0] <= 0) return;
-  norm_kernel<kCentered><<<x.dims[0] * groups, threads_for(width), 0, stream->handle>>>(
-      Floats(x), Floats(y), static_cast<const float*>(call->operands[1].data),
-      kCentered ? static_cast<const float*>(call->operands[2].data) : nullptr, groups, width, float(call->attrs[1].f));
+  const ix_tensor *t = call->operands, &y = t[kKind == kLayer ? 3 : 2];
+  const int groups = int(call->attrs[0].i);
+  const Norm<X, Y> p{Floats(ix_tensor{}),
+                     Rows<X>(t[0]),
+                     Floats(ix_tensor{}),
+                     Rows<Y>(y),
+                     static_cast<const float*>(t[1].data),
+                     kKind == kLayer ? static_cast<const float*>(t[2].data) : nullptr,
+                     groups,
+                     t[0].dims[1] / groups,
+                     float(call->attrs[1].f)};
+  run<kKind>(stream, p, t[0].dims[0], takes_fours(p.width, p.x, p.y) && takes_fours(p.w) && takes_fours(p.b));
 }
 
+template <class X, class Y>
 void launch_add(ix_stream* stream, const ix_kernel_call* call) {
   const ix_tensor* t = call->operands;
-  if (t[0].dims[0] <= 0) return;
-  add_norm_kernel<<<t[0].dims[0], threads_for(t[0].dims[1]), 0, stream->handle>>>(
-      Floats(t[0]), Floats(t[1]), static_cast<const float*>(t[2].data), Floats(t[3]), Floats(t[4]), t[0].dims[1],
-      float(call->attrs[0].f));
+  const Norm<X, Y> p{Floats(t[0]),
+                     Rows<X>(t[1]),
+                     Floats(t[3]),
+                     Rows<Y>(t[4]),
+                     static_cast<const float*>(t[2].data),
+                     nullptr,
+                     1,
+                     t[0].dims[1],
+                     float(call->attrs[0].f)};
+  run<kAdd>(stream, p, t[0].dims[0], takes_fours(p.width, p.a, p.x, p.sum, p.y) && takes_fours(p.w));
 }
 }  // namespace
 
-IX_KERNEL(rms_norm, "rms_norm(x: f32[T,D], w?: f32[D], groups: i32, eps: f32) -> f32[T,D]", "", launch<false>, nullptr)
-IX_KERNEL(layer_norm, "layer_norm(x: f32[T,D], w?: f32[D], b?: f32[D], groups: i32, eps: f32) -> f32[T,D]", "",
-          launch<true>, nullptr)
-IX_KERNEL(add_rms_norm, "add_rms_norm(a: f32[T,D], b: f32[T,D], w: f32[D], eps: f32) -> f32[T,D], f32[T,D]", "",
-          launch_add, nullptr)
+#define IX_RMS_NORM(X, Y) "rms_norm(x: " X "[T,D], w?: f32[D], groups: i32, eps: f32) -> " Y "[T,D]"
+#define IX_LAYER_NORM(Y) "layer_norm(x: f32[T,D], w?: f32[D], b?: f32[D], groups: i32, eps: f32) -> " Y "[T,D]"
+#define IX_ADD_RMS_NORM(X, Y) "add_rms_norm(a: f32[T,D], b: " X "[T,D], w: f32[D], eps: f32) -> f32[T,D], " Y "[T,D]"
+
+IX_KERNEL(rms_norm, IX_RMS_NORM("f32", "f32"), "", (launch<kRms, float, float>), nullptr)
+IX_KERNEL(rms_norm_to_bf16, IX_RMS_NORM("f32", "bf16"), "", (launch<kRms, float, Bf16>), nullptr)
+IX_KERNEL(rms_norm_bf16, IX_RMS_NORM("bf16", "bf16"), "", (launch<kRms, Bf16, Bf16>), nullptr)
+IX_KERNEL(layer_norm, IX_LAYER_NORM("f32"), "", (launch<kLayer, float, float>), nullptr)
+IX_KERNEL(layer_norm_to_bf16, IX_LAYER_NORM("bf16"), "", (launch<kLayer, float, Bf16>), nullptr)
+IX_KERNEL(add_rms_norm, IX_ADD_RMS_NORM("f32", "f32"), "", (launch_add<float, float>), nullptr)
+IX_KERNEL(add_rms_norm_to_bf16, IX_ADD_RMS_NORM("f32", "bf16"), "", (launch_add<float, Bf16>), nullptr)
+IX_KERNEL(add_rms_norm_bf16, IX_ADD_RMS_NORM("bf16", "bf16"), "", (launch_add<Bf16, Bf16>), nullptr)

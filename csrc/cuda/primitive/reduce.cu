@@ -6,27 +6,36 @@ namespace {
 using namespace ix::cuda;
 constexpr int kThreads = 256;
 
-__device__ float row_max(const float* x, int columns) {
+__device__ float row_max(const Floats& x, int columns) {
   float top = -INFINITY;
-  for (int c = threadIdx.x; c < columns; c += kThreads) top = x[c] > top || x[c] != x[c] ? x[c] : top;
+  for (int c = threadIdx.x; c < columns; c += kThreads) {
+    const float v = x(blockIdx.x, c);
+    top = v > top || v != v ? v : top;
+  }
   return block_max(top);
 }
 
 __global__ void sum_kernel(Floats x, Floats y, int columns) {
+  allow_next_kernel();
+  wait_for_earlier_kernels();
   float sum = 0;
-  for (int c = threadIdx.x; c < columns; c += kThreads) sum += x[blockIdx.x][c];
+  for (int c = threadIdx.x; c < columns; c += kThreads) sum += x(blockIdx.x, c);
   sum = block_sum(sum);
   if (threadIdx.x == 0) y[blockIdx.x][0] = sum;
 }
 __global__ void max_kernel(Floats x, Floats y, int columns) {
-  const float top = row_max(x[blockIdx.x], columns);
+  allow_next_kernel();
+  wait_for_earlier_kernels();
+  const float top = row_max(x, columns);
   if (threadIdx.x == 0) y[blockIdx.x][0] = top;
 }
 __global__ void softmax_kernel(Floats x, Floats y, int columns) {
-  const float *from = x[blockIdx.x], top = row_max(from, columns), shift = top == -INFINITY ? 0.0f : top;
+  allow_next_kernel();
+  wait_for_earlier_kernels();
+  const float top = row_max(x, columns), shift = top == -INFINITY ? 0.0f : top;
   float* to = y[blockIdx.x];
   float sum = 0;
-  for (int c = threadIdx.x; c < columns; c += kThreads) sum += to[c] = expf(from[c] - shift);
+  for (int c = threadIdx.x; c < columns; c += kThreads) sum += to[c] = expf(x(blockIdx.x, c) - shift);
   sum = block_sum(sum);
   for (int c = threadIdx.x; c < columns; c += kThreads) to[c] /= sum;
 }
@@ -35,8 +44,8 @@ template <void (*kKernel)(Floats, Floats, int)>
 void launch(ix_stream* stream, const ix_kernel_call* call) {
   const int rows = call->operands[0].dims[0];
   if (rows > 0)
-    kKernel<<<rows, kThreads, 0, stream->handle>>>(Floats(call->operands[0]), Floats(call->operands[1]),
-                                                   call->operands[0].dims[1]);
+    launch_kernel<kKernel>(stream, current_gpu(), rows, kThreads, 0, 1, Floats(call->operands[0]),
+                           Floats(call->operands[1]), call->operands[0].dims[1]);
 }
 }  // namespace
 

@@ -36,6 +36,9 @@ __device__ inline void copy_async(uint32_t to, const void* from, uint32_t bytes,
                "l"(policy)
                : "memory");
 }
+__device__ inline void copy_async(uint32_t to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 __device__ inline void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ inline void copy_async_wait() {
@@ -66,6 +69,9 @@ __device__ inline uint4 load_shared(uint32_t a) {
                : "r"(a)
                : "memory");
   return v;
+}
+__device__ inline void store_shared(uint32_t a, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(a), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ inline void store_shared(uint32_t a, uint32_t x, uint32_t y) {
   asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(a), "r"(x), "r"(y) : "memory");
@@ -102,6 +108,23 @@ __device__ inline void copy_box(uint32_t to, const void* map, int column, int ro
       "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
       : "memory");
 }
+__device__ inline void copy_box(uint32_t to, const void* map, int column, int row, int plane, int cube,
+                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(to),
+      "l"(map), "r"(column), "r"(row), "r"(plane), "r"(cube), "r"(barrier)
+      : "memory");
+}
+// Barriers of some of a block's warps: id 0 is __syncthreads.
+__device__ inline void sync_threads(int id, int count) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(count) : "memory");
+}
+__device__ inline void arrive_threads(int id, int count) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory");
+}
+// The copy engine's description of a matrix comes from memory, too.
+__device__ inline void prefetch_map(const void* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }

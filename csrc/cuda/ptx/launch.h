@@ -6,11 +6,14 @@
 
 #include <atomic>
 
-#include "cuda/kernel.h"
+#include "cuda/stream.h"
 
 namespace ix::cuda {
 
 constexpr int kMaxDevices = 64;
+
+// Counts how often a GPU's context was made anew after a device error: what was granted or made before is gone.
+inline std::atomic<int> context_generation[kMaxDevices];
 
 struct Gpu {
   int index = 0, sms = 0, capability = 0;  // 90 = sm_90
@@ -38,10 +41,11 @@ inline Gpu current_gpu() {
 template <auto kKernel, class... A>
 void launch_kernel(ix_stream* stream, const Gpu& gpu, int grid, int block, size_t shared, int cluster,
                    const A&... arguments) {
-  static std::atomic<int> granted[kMaxDevices];
-  if (shared > 48 * 1024 && granted[gpu.index] < int(shared)) {
+  static std::atomic<int64_t> granted[kMaxDevices];
+  const int64_t wanted = int64_t(context_generation[gpu.index]) << 32 | int64_t(shared);
+  if (shared > 48 * 1024 && granted[gpu.index] < wanted) {
     cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
-    granted[gpu.index] = int(shared);
+    granted[gpu.index] = wanted;
   }
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config{};
@@ -61,10 +65,10 @@ void launch_kernel(ix_stream* stream, const Gpu& gpu, int grid, int block, size_
   cudaLaunchKernelEx(&config, kKernel, arguments...);
 }
 
-// bf16 rows, `stride` elements apart, in boxes of 64 columns (one line of 128 bytes, swizzled) x box_rows; outside of
-// the matrix the copy engine delivers zeros. False if the driver refuses.
-inline bool make_tensor_map(CUtensorMap* map, const void* data, int64_t columns, int64_t rows, int64_t stride,
-                            int box_rows) {
+// bf16 of `rank` dimensions, the steps of all but the first in bytes, in swizzled boxes whose first side is 64 (one
+// line of 128 bytes); outside of the array the copy engine delivers zeros. False if the driver refuses.
+inline bool make_tensor_map(CUtensorMap* map, const void* data, int rank, const cuuint64_t* sizes,
+                            const cuuint64_t* strides, const cuuint32_t* box) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
@@ -76,11 +80,17 @@ inline bool make_tensor_map(CUtensorMap* map, const void* data, int64_t columns,
                ? reinterpret_cast<Encode>(entry)
                : nullptr;
   }();
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<void*>(data), sizes, strides, box,
+                          steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+// A matrix, `stride` elements between its rows, in boxes of 64 columns x box_rows
+inline bool make_tensor_map(CUtensorMap* map, const void* data, int64_t columns, int64_t rows, int64_t stride,
+                            int box_rows) {
   const cuuint64_t sizes[2] = {cuuint64_t(columns), cuuint64_t(rows)}, strides[1] = {cuuint64_t(stride) * 2};
-  const cuuint32_t box[2] = {64, cuuint32_t(box_rows)}, steps[2] = {1, 1};
-  return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides, box, steps,
-                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  const cuuint32_t box[2] = {64, cuuint32_t(box_rows)};
+  return make_tensor_map(map, data, 2, sizes, strides, box);
 }
 
 }  // namespace ix::cuda

@@ -26,12 +26,12 @@ void launch_rope(ix_stream* stream, const ix_kernel_call* call) {
   const bool interleaved = call->attrs[1].i != 0;
   for_elements(stream, call->operands[0].dims[0], columns, [=] __device__(int r, int c) {
     const int d = c % width;
-    float v = x[r][c];
+    float v = x(r, c);
     if (d < 2 * half) {
       const bool second = interleaved ? d % 2 : d >= half;
       const int angle = interleaved ? d / 2 : d % half, apart = interleaved ? 1 : half;
-      const float other = x[r][second ? c - apart : c + apart];
-      v = v * table[r][angle] + (second ? other : -other) * table[r][half + angle];
+      const float other = x(r, second ? c - apart : c + apart);
+      v = v * table(r, angle) + (second ? other : -other) * table(r, half + angle);
     }
     y[r][c] = v;
   });

@@ -23,6 +23,7 @@ struct PhiloxKey {
 };
 
 constexpr float kMaxGumbel = 17.33f;  // -log(-log(1 - 2^-25)) = 17.3287
+constexpr float kMostBelow = 2.86f;   // no noise is less than log(-log(2^-25)) = 2.8526 below 0
 
 // -log(-log(u)) for u = (x + 0.5) * 2^-24, x = the upper 24 bits of the word. Near 1 f32 cannot hold u, but it can hold
 // 1 - u.
