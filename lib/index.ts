@@ -17,6 +17,7 @@ export type {
   ModelOptions,
   ModelPlan,
   PromptLogprob,
+  RandomModel,
   SamplingOptions,
   SchedulerStats,
   Timings,

@@ -5,8 +5,11 @@
  * `P` sequences that may run at a time, `C` blocks of the longest context, `B` logit-bias entries in a step: limits, known when a plan is made.
  */
 type Dim = number | "T" | "R" | "S" | "P" | "C" | "B";
-/** Arithmetic types of results and inputs. Weights have a checkpoint dtype ("bf16", "q4_k") and later a layout ("p32_q4_k"); caches "kv". */
-type DataType = "f32" | "i32" | "u32";
+/**
+ * Arithmetic types of results and inputs. Weights have a checkpoint dtype ("bf16", "q4_k") and later a layout ("p32_q4_k"); caches "kv".
+ * Builders and ops know float results as f32; passes/narrow.ts makes some of them bf16.
+ */
+type DataType = "f32" | "i32" | "u32" | "bf16";
 /**
  * Rows of one checkpoint tensor, seen as a matrix: the last dimension is a row, all others are counted together; of a
  * one-dimensional tensor every element is a row. Rows are counted after `transposed` and `ropeHeads` were applied.
@@ -325,7 +328,7 @@ type EngineThread = "worker" | "main";
 type Numerics = "f32" | "fast";
 /** Element type of cached keys and values. `auto`: f32 with numerics `f32`, else bf16. */
 type CacheDtype = "auto" | "f32" | "bf16";
-/** How much memory the KV cache takes. At most one of `bytes`, `share` and `blocks`; default: enough for 8 full contexts, at most a quarter of free memory. */
+/** How much memory the KV cache takes. At most one of `bytes`, `share` and `blocks`. Default on a CPU: enough for 8 full contexts, at most a quarter of free memory; on a GPU: all that weights and activations leave but for 1 GB and 1 % of the GPU, at most `maxSequences` full contexts. */
 interface CacheOptions {
   /** Bytes. */
   bytes?: number;
@@ -333,6 +336,11 @@ interface CacheOptions {
   share?: number;
   /** Number of blocks. */
   blocks?: number;
+  /**
+   * Bytes of locked host memory to which a GPU moves the blocks of preempted requests where that is faster than computing them again.
+   * Default: a sixteenth of the host's memory, at most 4 GB and at most the size of the cache; 0 on a CPU.
+   */
+  swapBytes?: number;
   dtype?: CacheDtype;
   /** Reuse the computed prefix of earlier requests. Default true. */
   prefixCache?: boolean;
@@ -354,14 +362,20 @@ interface ModelOptions {
   cache?: CacheOptions;
   /** Default: `fast` for block-quantized weights, and for bf16 weights on a GPU; else `f32`. */
   numerics?: Numerics;
+  /**
+   * A request's tokens and log-probabilities are the same to the bit whatever else runs, however its prompt is cut into steps, and after a
+   * preemption; on one kind of device and one build, with a `seed` where it samples. On a CPU they always are. On a GPU it takes kernels that
+   * take each sum in one order, and costs speed, most with few sequences of long context; `IX_NO_KERNEL` where there are none. Default false.
+   */
+  deterministic?: boolean;
   policy?: PolicyName;
   /** Requests that may wait before `IX_QUEUE_FULL`. Default 4096. */
   maxQueuedRequests?: number;
-  /** Most new tokens in one step. Default 512. */
+  /** Most new tokens in one step. Default 512 on a CPU, 4096 on a GPU. */
   maxStepTokens?: number;
   /** Most sequences in one step. Default 256. */
   maxSequences?: number;
-  /** Length that a step aims at in milliseconds: how long an abort or a newcomer waits at most. Default 50. */
+  /** Length that a step of prompts aims at in milliseconds: how long an abort or a newcomer waits at most. Default 50 on a CPU, 100 on a GPU. Beside decoding sequences a step takes at most 1.8 times what they need, or 10 ms where that is more. */
   targetStepMs?: number;
   thread?: EngineThread;
   /** Architectures registered from outside the package. */
@@ -374,6 +388,19 @@ interface ModelOptions {
   checked?: boolean;
   onProgress?: (progress: LoadProgress) => void;
   signal?: AbortSignal;
+}
+/**
+ * A model of random weights. Every value is a function of the seed, the tensor's Hugging Face name and the element's place, the same on
+ * every machine. With integers modulo 2^32: key = fnv1a32(UTF-8 of the name) ^ seed * 0x9e3779b9; for element i in row-major order
+ * x = murmur3's finalizer of (i * 0x9e3779b1 + key), u = (x >>> 8) / 2^24. The value is (2u - 1) * sqrt(3 / last dimension) for two
+ * dimensions and more, (2u - 1) * 0.02 for a vector whose name ends in "bias", else 1 + (2u - 1) * 0.1; computed in float64 and rounded
+ * once, to nearest even, to the configuration's `torch_dtype` or `dtype`.
+ */
+interface RandomModel {
+  /** The contents of a config.json in Hugging Face's layout, of any known architecture. dtype: bfloat16 (default), float16, float32. */
+  shape: Readonly<Record<string, unknown>>;
+  /** 0 to 2^32 - 1. Default 0. */
+  seed?: number;
 }
 /** Sampling parameters; the order of operations and the random draw are described in docs/plan.md. */
 interface SamplingOptions {
@@ -409,7 +436,7 @@ interface GenerateOptions extends SamplingOptions {
   logprobs?: number;
   /** Log-probabilities of the prompt's tokens, with this many alternatives, 0 to 20. Default: none. */
   promptLogprobs?: number;
-  /** Lower runs first (policy `priority`). Default 0. */
+  /** Lower runs first, if need be in the place of a running one that is higher (policy `priority`). Default 0. */
   priority?: number;
   /** Whom the request belongs to (policy `fair`); also keeps prefix caches apart. */
   tenant?: string;
@@ -494,7 +521,7 @@ interface GenerationResult {
 }
 interface ModelInfo {
   architecture: string;
-  /** Path of the checkpoint. */
+  /** Path of the checkpoint; empty for random weights. */
   path: string;
   parameters: number;
   vocabularySize: number;
@@ -503,11 +530,13 @@ interface ModelInfo {
   hiddenSize: number;
   /** Weight format to number of tensors. */
   formats: Record<string, number>;
+  /** `note`: why the GPU was not taken, where `auto` chose another device. */
   device: {
     kind: string;
     name: string;
     arch: string;
     threads: number;
+    note?: string;
   };
   numerics: Numerics;
   cacheDtype: "f32" | "bf16";
@@ -549,6 +578,9 @@ interface SchedulerStats {
   waiting: number;
   steps: number;
   preemptions: number;
+  /** Preemptions that kept what was computed, and the bytes that they moved between the device and the host. */
+  swaps: number;
+  swappedBytes: number;
   promptTokens: number;
   generatedTokens: number;
   /** Microseconds of TypeScript work per step, exponentially averaged. */
@@ -709,13 +741,14 @@ declare class Model implements AsyncDisposable {
   #private;
   private constructor();
   /**
-   * Loads a model: a Hugging Face folder, a `.gguf` file, or nothing for the bundled model.
+   * Loads a model: a Hugging Face folder, a `.gguf` file, or nothing for the bundled model. Or one of random weights, `{ shape, seed }`,
+   * with nothing on disk and no tokenizer (prompts are token ids), to measure and test with: see `RandomModel`.
    * @throws IX_FILE_NOT_FOUND, IX_MODEL_FORMAT, IX_MODEL_CONFIG, IX_UNSUPPORTED_ARCHITECTURE, IX_UNSUPPORTED_FORMAT, IX_TOKENIZER,
    * IX_OUT_OF_MEMORY, IX_NO_DEVICE, IX_INVALID_ARGUMENT, IX_ABORTED
    */
-  static load(path?: string, options?: ModelOptions): Promise<Model>;
+  static load(model?: string | RandomModel, options?: ModelOptions): Promise<Model>;
   /** What a model and its cache will take, without loading it. Throws as `load` does, except for memory. */
-  static plan(path?: string, options?: ModelOptions): Promise<ModelPlan>;
+  static plan(model?: string | RandomModel, options?: ModelOptions): Promise<ModelPlan>;
   get info(): ModelInfo;
   /** The scheduler that `generate` and `chat` use. */
   get scheduler(): Scheduler;
@@ -741,4 +774,4 @@ declare class Model implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>;
 }
 //#endregion
-export { type Architecture, type CacheOptions, type CacheUsage, type ChatMessage, type ChatOptions, type ErrorCode, type GenerateOptions, type GeneratedToken, Generation, type GenerationChunk, type GenerationResult, InferxError, KVCache, type LoadProgress, Model, type ModelInfo, type ModelOptions, type ModelPlan, type PinnedPrefix, type PromptLogprob, type SamplingOptions, Scheduler, type SchedulerOptions, type SchedulerRequest, type SchedulerStats, type Timings, type TokenLogprob, type Usage, architecture };
+export { type Architecture, type CacheOptions, type CacheUsage, type ChatMessage, type ChatOptions, type ErrorCode, type GenerateOptions, type GeneratedToken, Generation, type GenerationChunk, type GenerationResult, InferxError, KVCache, type LoadProgress, Model, type ModelInfo, type ModelOptions, type ModelPlan, type PinnedPrefix, type PromptLogprob, type RandomModel, type SamplingOptions, Scheduler, type SchedulerOptions, type SchedulerRequest, type SchedulerStats, type Timings, type TokenLogprob, type Usage, architecture };

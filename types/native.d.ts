@@ -32,12 +32,14 @@ export interface NativeDevice {
   layouts(): NativeLayout[];
   /** Bytes that one panel of `columns` columns takes in a layout. */
   panelBytes(layout: string, columns: number): number;
+  /** Gives the device back once no weights and no executor use it; every other call is IX_DISPOSED from then on. */
+  close(): void;
 }
 
 export interface NativeTensor {
   name: string;
   dtype: string;
-  /** Index into `files`. */
+  /** Index into the list of files. */
   file: number;
   offset: number;
   bytes: number;
@@ -59,7 +61,7 @@ export interface NativeStep {
   dims: [number, number, number];
   /** The plan's input buffer. */
   inputs: ArrayBuffer;
-  /** csrc/core/executor.h, Command. */
+  /** csrc/core/row_state.h, Command. */
   commands: Int32Array;
   numCommands: number;
   /** Bit i: output i is kept for wait(). */
@@ -85,19 +87,24 @@ export interface NativeExecutor {
 export interface NativeBinding extends NativeTextBinding {
   readonly version: string;
   /** Devices that can be used; for backends that cannot, the reason. `cudaLibrary` may be empty. */
-  devices(cudaLibrary: string): { usable: NativeDeviceInfo[]; unusable: { kind: string; reason: string }[] };
+  devices(cudaLibrary: string): {
+    usable: NativeDeviceInfo[];
+    unusable: { kind: string; code: string; reason: string }[];
+  };
   Device: new (kind: string, index: number, numThreads: number, cudaLibrary: string) => NativeDevice;
   Weights: new (
     device: NativeDevice,
     plan: Uint8Array,
     tensors: NativeTensor[],
-    files: string[],
+    /** Paths; or the seed of random values (lib/formats/random-values.ts), where the tensors' places in files mean nothing. */
+    origin: string[] | { seed: number },
     key: string,
   ) => NativeWeights;
   Executor: new (
     device: NativeDevice,
     plan: Uint8Array,
     weights: NativeWeights,
-    options: { blocks: number[]; checked: boolean },
+    /** Per cache group: blocks on the device, and places on the host for those of preempted sequences (default: none). */
+    options: { blocks: number[]; hostSlots?: number[]; checked: boolean },
   ) => NativeExecutor;
 }

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IX_BACKEND_ABI 1u
+#define IX_BACKEND_ABI 2u
 #define IX_MAX_RANK 4
 #define IX_ERROR_TEXT 512
 
@@ -64,11 +64,14 @@ typedef struct ix_layout {
   const char* source; /* dtype of the rows that `pack` reads: "q8_0", "bf16", "f32", ... */
   int32_t panel_rows; /* rows in one panel; the last panel is padded */
   size_t (*panel_bytes)(int64_t cols);
-  /* rows[i] = start of row i of the panel in the source dtype; num_rows <= panel_rows. */
+  /* rows[i] = start of row i of the panel in the source dtype; num_rows <= panel_rows. NULL: a panel is its rows one
+     after the other as they are stored, each padded with zeros to panel_bytes / panel_rows. */
   void (*pack)(void* panel, const void* const* rows, int32_t num_rows, int64_t cols);
 } ix_layout;
 
 typedef struct ix_device ix_device;
+typedef struct ix_mark ix_mark;   /* a place in the order of what was launched */
+typedef struct ix_graph ix_graph; /* captured launches */
 
 typedef struct ix_device_options {
   int32_t num_threads; /* CPU: threads of the pool this device may use; 0 = default */
@@ -81,7 +84,8 @@ typedef struct ix_device_info {
   uint64_t free_bytes;
 } ix_device_info;
 
-/* The versioned table. All functions may be called from any thread; calls on one device are serialised by core. */
+/* The versioned table. All functions may be called from any thread; calls on one device are serialised by core, except
+ * `upload` and `wait`, which may run beside every other call. */
 typedef struct ix_backend {
   uint32_t abi;
   const char* name;                   /* "cpu", "cuda" */
@@ -97,6 +101,8 @@ typedef struct ix_backend {
   void* (*alloc_host)(ix_device*, size_t bytes,
                       ix_error*); /* host memory that `copy` reaches without waiting, zeroed */
   void (*free_host)(ix_device*, void*, size_t bytes);
+  /* Sets `rows` pieces of row_bytes, `stride` bytes apart, to `byte`, in the order of launches. */
+  int32_t (*fill)(ix_device*, void* dst, size_t stride, int byte, size_t row_bytes, size_t rows, ix_error*);
   /* From any host memory, from several threads at once; `src` is free when it returns, `dst` is written after
    * synchronize. */
   int32_t (*upload)(ix_device*, void* dst, const void* src, size_t bytes, ix_error*);
@@ -106,6 +112,18 @@ typedef struct ix_backend {
                   size_t rows, ix_error*);
   ix_stream* (*stream)(ix_device*);
   int32_t (*synchronize)(ix_device*, ix_error*); /* waits for all launched work and reports its errors */
+
+  /* Of backends whose launches return before the work is done; NULL where a launch does it all. */
+  ix_mark* (*make_mark)(ix_device*, ix_error*);
+  void (*free_mark)(ix_device*, ix_mark*);
+  int32_t (*record)(ix_device*, ix_mark*, ix_error*); /* the mark stands behind all that was launched so far */
+  int32_t (*wait)(ix_device*, ix_mark*, ix_error*);   /* until the device has passed the mark */
+  /* Launches between capture and end_capture are kept instead of run; replay runs them, with the operands they had.
+     end_capture gives NULL, without an error, if they cannot be kept: they must be launched again then. */
+  int32_t (*capture)(ix_device*, ix_error*);
+  ix_graph* (*end_capture)(ix_device*, ix_error*);
+  int32_t (*replay)(ix_device*, ix_graph*, ix_error*);
+  void (*free_graph)(ix_device*, ix_graph*);
 } ix_backend;
 
 /* Returns NULL if the library does not speak this ABI version. */

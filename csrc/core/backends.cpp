@@ -76,4 +76,54 @@ void Device::copy_rows(void* to, size_t to_stride, const void* from, size_t from
     raise(error);
 }
 
+void Device::fill_rows(void* to, size_t stride, int byte, size_t row_bytes, size_t rows) const {
+  ix_error error{};
+  if (rows > 0 && row_bytes > 0 && backend_->fill(handle_, to, stride, byte, row_bytes, rows, &error) != 0)
+    raise(error);
+}
+
+Mark::Mark(std::shared_ptr<Device> device) : device_(std::move(device)) {
+  ix_error error{};
+  mark_ = device_->backend().make_mark(device_->handle(), &error);
+  if (!mark_) raise(error);
+}
+Mark::~Mark() {
+  if (mark_) device_->backend().free_mark(device_->handle(), mark_);
+}
+Mark& Mark::operator=(Mark&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(mark_, other.mark_);
+  return *this;
+}
+void Mark::record() const {
+  ix_error error{};
+  if (device_->backend().record(device_->handle(), mark_, &error) != 0) raise(error);
+}
+void Mark::wait() const {
+  ix_error error{};
+  if (device_->backend().wait(device_->handle(), mark_, &error) != 0) raise(error);
+}
+
+Graph::~Graph() {
+  if (graph_) device_->backend().free_graph(device_->handle(), graph_);
+}
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(graph_, other.graph_);
+  return *this;
+}
+void Graph::begin() const {
+  ix_error error{};
+  if (device_->backend().capture(device_->handle(), &error) != 0) raise(error);
+}
+void Graph::end() {
+  ix_error error{};
+  graph_ = device_->backend().end_capture(device_->handle(), &error);
+  if (!graph_ && error.code) raise(error);
+}
+void Graph::replay() const {
+  ix_error error{};
+  if (device_->backend().replay(device_->handle(), graph_, &error) != 0) raise(error);
+}
+
 }  // namespace ix

@@ -39,6 +39,11 @@ class Device {
   // In stream order, between device memory and memory of HostMemory.
   void copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes, size_t rows) const;
   void copy(void* to, const void* from, size_t bytes) const { copy_rows(to, bytes, from, bytes, bytes, 1); }
+  void fill_rows(void* to, size_t stride, int byte, size_t row_bytes, size_t rows) const;
+  // Whether the device's memory is ordinary memory of this process.
+  bool has_host_memory() const { return backend_->alloc == backend_->alloc_host; }
+  // Whether launches return before the work is done: then marks and graphs can be made.
+  bool is_asynchronous() const { return backend_->make_mark != nullptr; }
   // Throws IX_OUT_OF_MEMORY if the device has less memory than that in all.
   void require_memory(double bytes) const;
 
@@ -83,5 +88,54 @@ class BackendMemory {
 };
 using DeviceMemory = BackendMemory<&ix_backend::alloc, &ix_backend::free>;
 using HostMemory = BackendMemory<&ix_backend::alloc_host, &ix_backend::free_host>;
+
+// A place in the order of what was launched on an asynchronous device.
+class Mark {
+ public:
+  Mark() = default;
+  explicit Mark(std::shared_ptr<Device> device);
+  ~Mark();
+  Mark(Mark&& other) noexcept { *this = std::move(other); }
+  Mark& operator=(Mark&& other) noexcept;
+  void record() const;  // behind everything launched so far
+  void wait() const;    // until the device has passed it; throws what went wrong there
+
+ private:
+  std::shared_ptr<Device> device_;
+  ix_mark* mark_ = nullptr;
+};
+
+// Launches captured on an asynchronous device, to be run again and again.
+class Graph {
+ public:
+  // Captures what `launch` launches. Empty if that cannot be kept.
+  template <class F>
+  static Graph capture(std::shared_ptr<Device> device, F&& launch) {
+    Graph graph(std::move(device));
+    graph.begin();
+    try {
+      launch();
+    } catch (...) {
+      graph.end();
+      throw;
+    }
+    graph.end();
+    return graph;
+  }
+  Graph() = default;
+  ~Graph();
+  Graph(Graph&& other) noexcept { *this = std::move(other); }
+  Graph& operator=(Graph&& other) noexcept;
+  explicit operator bool() const { return graph_ != nullptr; }
+  void replay() const;
+
+ private:
+  explicit Graph(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  void begin() const;
+  void end();
+
+  std::shared_ptr<Device> device_;
+  ix_graph* graph_ = nullptr;
+};
 
 }  // namespace ix

@@ -19,6 +19,7 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
   if (options_.blocks.size() != plan_->groups.size())
     fail("IX_INVALID_ARGUMENT", "the plan has %zu cache groups, got sizes for %zu", plan_->groups.size(),
          options_.blocks.size());
+  options_.host_slots.resize(plan_->groups.size());
   require_memory();
   arena_ = DeviceMemory(device_, plan_->arena_bytes);
   inputs_ = DeviceMemory(device_, plan_->input_bytes);
@@ -35,6 +36,8 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
   }
   for (size_t g = 0; g < plan_->groups.size(); g++) {
     caches_.emplace_back(device_, size_t(plan_->groups[g].block_bytes) * options_.blocks[g]);
+    const size_t cache_bytes = caches_.back().bytes();
+    if (options_.checked) device_->fill_rows(caches_.back().data(), cache_bytes, 0xff, cache_bytes, 1);
     const PlanState& table = plan_->states[plan_->groups[g].table_state];
     tables_.push_back({std::vector<int32_t>(table.bytes / 4), std::vector<uint32_t>(size_t(table.dims[0]))});
   }
@@ -52,12 +55,13 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
   target_input_ = plan_->find_input("target");
   history_state_ = plan_->find_state("history");
   token_output_ = plan_->find_output("token");
-  rows_.emplace(device_, *plan_, states_, caches_);
+  rows_.emplace(device_, *plan_, states_, caches_, options_.host_slots);
   trace_ = std::vector<std::atomic<uint64_t>>(programs_[kForward].size() + programs_[kSample].size());
   device_->synchronize();
   for (Staged& s : staged_) {
     s.inputs = HostMemory(device_, plan_->input_bytes);
     s.outputs.resize(plan_->outputs.size());
+    if (device_->is_asynchronous()) s.done = Mark(device_);
   }
   thread_ = std::thread([this] { loop(); });
 }
@@ -70,7 +74,10 @@ void Executor::close() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
+  if (!thread_.joinable() || thread_.get_id() == std::this_thread::get_id()) return;
+  thread_.join();
+  ix_error ignored{};
+  device_->backend().synchronize(device_->handle(), &ignored);  // what was launched still uses the memory
 }
 
 uint64_t Executor::memory_bytes() const {
@@ -150,126 +157,6 @@ Executor::Op Executor::bind(const PlanStep& step, size_t* workspace_bytes) {
 
 // ---- the caller's side ----------------------------------------------------------------
 
-void Executor::check_commands(const int32_t* commands, size_t count) const {
-  const int32_t rows = history_state_ < 0 ? 0 : plan_->states[history_state_].dims[0];
-  const int32_t vocabulary = history_state_ < 0 ? 0 : plan_->states[history_state_].dims[1];
-  const auto require = [](bool condition) {
-    if (!condition) fail("IX_INVALID_ARGUMENT", "a step's command is out of range");
-  };
-  for (size_t i = 0; i < count;) {
-    const int32_t kind = commands[i];
-    require(kind >= kTableEntry && kind <= kLogitBias);
-    const CommandShape shape = kCommandShapes[kind];
-    require(count - i > size_t(shape.fields));
-    const int32_t* f = commands + i + 1;
-    size_t items = 0;
-    if (kind == kTableEntry || kind == kCopyBlock) {
-      require(f[0] >= 0 && f[0] < int32_t(plan_->groups.size()));
-      const int64_t blocks = options_.blocks[f[0]];
-      if (kind == kTableEntry) {
-        const PlanState& table = plan_->states[plan_->groups[f[0]].table_state];
-        require(f[1] >= 0 && f[1] < table.dims[0] && f[2] >= 0 && f[2] < table.dims[1] && f[3] >= -1 && f[3] < blocks);
-      } else {
-        require(f[1] >= 0 && f[1] < blocks && f[2] >= 0 && f[2] < blocks);
-      }
-    } else {
-      require(f[0] >= 0 && f[0] < rows);
-      if (shape.item) {
-        require(f[1] >= 0);
-        items = size_t(f[1]) * size_t(shape.item);
-        require(count - i - 1 - size_t(shape.fields) >= items);
-        for (size_t k = 0; k < items; k += size_t(shape.item)) require(f[2 + k] >= 0 && f[2 + k] < vocabulary);
-      }
-    }
-    i += 1 + size_t(shape.fields) + items;
-  }
-}
-
-// Everything that kernels follow without a look. The block table is moved on first, and back if the step is refused.
-void Executor::check(const StepInput& step) {
-  for (int d = 0; d < IX_NUM_DIMS; d++)
-    if (step.dims[d] > plan_->max_dims[d])
-      fail("IX_INVALID_ARGUMENT", "a step of %u exceeds the plan's maximum of %u", step.dims[d], plan_->max_dims[d]);
-  check_commands(step.commands, step.num_commands);
-  check_inputs(step);
-  struct Change {
-    uint32_t group;
-    size_t entry;
-    int32_t block;
-  };
-  std::vector<Change> changes;
-  for (size_t i = 0; i < step.num_commands;) {
-    const int32_t kind = step.commands[i], *f = step.commands + i + 1;
-    const CommandShape shape = kCommandShapes[kind];
-    if (kind == kTableEntry) {
-      const size_t entry = size_t(f[1]) * size_t(plan_->states[plan_->groups[f[0]].table_state].dims[1]) + size_t(f[2]);
-      changes.push_back({uint32_t(f[0]), entry, tables_[f[0]].entries[entry]});
-      set_table_entry(uint32_t(f[0]), entry, f[3]);
-    }
-    i += 1 + size_t(shape.fields) + (shape.item ? size_t(f[1]) * size_t(shape.item) : 0);
-  }
-  try {
-    for (const Attention& attention : attentions_) check_sequences(step, attention);
-  } catch (const Error&) {
-    for (size_t i = changes.size(); i-- > 0;) set_table_entry(changes[i].group, changes[i].entry, changes[i].block);
-    throw;
-  }
-}
-
-void Executor::set_table_entry(uint32_t group, size_t entry, int32_t block) {
-  BlockTable& table = tables_[group];
-  uint32_t& holes = table.holes[entry / size_t(plan_->states[plan_->groups[group].table_state].dims[1])];
-  holes += uint32_t(block < 0) - uint32_t(table.entries[entry] < 0);
-  table.entries[entry] = block;
-}
-
-void Executor::check_inputs(const StepInput& step) const {
-  const auto values = [&](int input) {
-    return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset);
-  };
-  const auto in_range = [&](const char* name, int input, uint32_t count, int64_t low, int64_t high) {
-    if (input < 0) return;
-    const int32_t* v = values(input);
-    for (uint32_t i = 0; i < count; i++)
-      if (v[i] < low || v[i] >= high) fail("IX_INVALID_ARGUMENT", "%s %d of a step is out of range", name, v[i]);
-  };
-  const uint32_t tokens = step.dims[IX_DIM_T], samples = step.dims[IX_DIM_S];
-  for (size_t g = 0; g < plan_->groups.size(); g++)
-    in_range("slot", int(plan_->groups[g].slots_input), tokens, -1,
-             int64_t(options_.blocks[g]) * plan_->groups[g].block_tokens);
-  if (history_state_ < 0) return;
-  const int32_t* history = plan_->states[history_state_].dims;
-  in_range("token", tokens_input_, tokens, -int64_t(history[0]), history[1]);
-  in_range("row of a sample", sample_row_input_, samples, -1, history[0]);
-  in_range("row of a history", row_state_input_, samples, -1, history[0]);
-  in_range("given token", target_input_, samples, -1, history[1]);
-}
-
-void Executor::check_sequences(const StepInput& step, const Attention& attention) const {
-  const auto values = [&](uint32_t input) {
-    return reinterpret_cast<const int32_t*>(step.inputs + plan_->inputs[input].offset);
-  };
-  const int32_t *start = values(attention.start), *context = values(attention.context), *row = values(attention.row);
-  const auto require = [](bool condition, uint32_t r, const char* what) {
-    if (!condition) fail("IX_INVALID_ARGUMENT", "sequence %u of a step: %s", r, what);
-  };
-  const BlockTable& table = tables_[attention.group];
-  const int32_t* dims = plan_->states[plan_->groups[attention.group].table_state].dims;
-  const int64_t block_tokens = plan_->groups[attention.group].block_tokens;
-  const uint32_t count = step.dims[IX_DIM_R];
-  require(count == 0 || start[0] == 0, 0, "its tokens do not begin the step");
-  for (uint32_t r = 0; r < count; r++) {
-    const int64_t added = int64_t(start[r + 1]) - start[r];
-    require(added >= 0 && start[r + 1] <= int64_t(step.dims[IX_DIM_T]), r, "its tokens lie outside of the step");
-    require(context[r] >= added && context[r] <= dims[1] * block_tokens, r, "its context does not fit");
-    require(row[r] >= 0 && row[r] < dims[0], r, "its row is out of range");
-    if (table.holes[row[r]] == 0 || added == 0) continue;
-    const int64_t seen = attention.window > 0 ? std::max<int64_t>(0, context[r] - added - attention.window + 1) : 0;
-    for (int64_t column = seen / block_tokens; column * block_tokens < context[r]; column++)
-      require(table.entries[size_t(int64_t(row[r]) * dims[1] + column)] >= 0, r, "a block of its context is missing");
-  }
-}
-
 uint64_t Executor::submit(const StepInput& step) {
   check(step);
   std::unique_lock lock(mutex_);
@@ -297,9 +184,22 @@ void Executor::wait(uint64_t ticket) {
   std::unique_lock lock(mutex_);
   if (ticket == 0 || ticket > submitted_ || ticket + 1 < submitted_)
     fail("IX_INVALID_ARGUMENT", "there is no step %llu to wait for", (unsigned long long)ticket);
-  changed_.wait(lock, [&] { return completed_ >= ticket || stop_; });
-  if (completed_ < ticket) fail("IX_DISPOSED", "the executor was closed during the step");
-  if (staged_[ticket % 2].error) throw *staged_[ticket % 2].error;
+  changed_.wait(lock, [&] { return launched_ >= ticket || stop_; });
+  if (launched_ < ticket) fail("IX_DISPOSED", "the executor was closed during the step");
+  Staged& step = staged_[ticket % 2];
+  if (completed_ < ticket) {
+    lock.unlock();
+    if (!step.error) {
+      try {
+        step.done.wait();
+      } catch (const Error& error) {
+        step.error = Error(error.code(), std::string(error.what()) + "; the last op was " + position());
+      }
+    }
+    lock.lock();
+    completed_ = std::max(completed_, ticket);
+  }
+  if (step.error) throw *step.error;
 }
 
 Executor::Output Executor::output(uint64_t ticket, uint32_t index) const {
@@ -311,17 +211,6 @@ Executor::Output Executor::output(uint64_t ticket, uint32_t index) const {
   return {staged.outputs[index].data(), rows, uint32_t(value.dims[1])};
 }
 
-std::vector<uint64_t> Executor::trace() const {
-  std::vector<uint64_t> out;
-  for (const auto& ns : trace_) out.push_back(ns.load(std::memory_order_relaxed));
-  return out;
-}
-
-std::string Executor::position() const {
-  const Op* op = current_;
-  return op ? std::string(op->step->name) + " (" + op->kernel->signature + ")" : "before the first op";
-}
-
 // ---- the executor's thread ---------------------------------------------------------------
 
 void Executor::loop() {
@@ -329,9 +218,9 @@ void Executor::loop() {
     Staged* step;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || completed_ < submitted_; });
+      changed_.wait(lock, [&] { return stop_ || launched_ < submitted_; });
       if (stop_) return;
-      step = &staged_[(completed_ + 1) % 2];
+      step = &staged_[(launched_ + 1) % 2];
     }
     try {
       run(*step);
@@ -346,28 +235,53 @@ void Executor::loop() {
     }
     {
       std::lock_guard lock(mutex_);
-      completed_++;
+      launched_++;
+      if (!device_->is_asynchronous()) completed_ = launched_;
     }
     changed_.notify_all();
   }
 }
 
 void Executor::run(Staged& step) {
-  const uint32_t num_tokens = step.dims[IX_DIM_T], num_sampled = step.dims[IX_DIM_S];
+  rows_->apply(step.commands);
+  upload_inputs(step, stage_bias(step));
+  if (!replay(step)) run_programs(step);
+  keep_outputs(step);
+  if (device_->is_asynchronous())
+    step.done.record();
+  else
+    synchronize();
+}
+
+// Everything between the inputs' arrival and the outputs' departure, at addresses that never change.
+void Executor::run_programs(const Staged& step) {
+  const uint32_t num_sampled = step.dims[IX_DIM_S];
   const auto on_device = [&](int input) {
     return reinterpret_cast<int32_t*>(inputs_.data() + plan_->inputs[input].offset);
   };
-  rows_->apply(step.commands);
-  upload_inputs(step, stage_bias(step));
-  if (step.feeds) rows_->feed_tokens(on_device(tokens_input_), num_tokens);
+  if (step.feeds) rows_->feed_tokens(on_device(tokens_input_), step.dims[IX_DIM_T]);
   run_program(kForward, step);
-  if (num_sampled > 0) {
-    run_program(kSample, step);
-    if (token_output_ >= 0 && sample_row_input_ >= 0)
-      rows_->keep_tokens(resolve(plan_->outputs[token_output_].value), on_device(sample_row_input_), num_sampled);
-  }
-  keep_outputs(step);
-  synchronize();
+  if (num_sampled == 0) return;
+  run_program(kSample, step);
+  if (token_output_ >= 0 && sample_row_input_ >= 0)
+    rows_->keep_tokens(resolve(plan_->outputs[token_output_].value), on_device(sample_row_input_), num_sampled);
+}
+
+// Steps in which every sequence feeds back the token it drew are told apart by their number alone. The first of a kind
+// is launched op by op, which also lets kernels make ready what must not be made during a capture.
+bool Executor::replay(const Staged& step) {
+  constexpr uint32_t kMaxSequences = 256;  // beyond, launching hides behind the work
+  const uint32_t count = step.dims[IX_DIM_R];
+  if (!device_->is_asynchronous() || options_.checked || tracing_ || probe_op_ >= 0 || !step.feeds ||
+      count > kMaxSequences || step.dims[IX_DIM_T] != count || step.dims[IX_DIM_S] != count)
+    return false;
+  const auto [found, is_new] = graphs_.try_emplace(count);
+  if (is_new) return false;
+  std::optional<Graph>& graph = found->second;
+  if (!graph) graph = Graph::capture(device_, [&] { run_programs(step); });
+  if (!*graph) return false;
+  graph->replay();
+  return true;
 }
 
 // f(offset, bytes) for the filled part of each input. Inputs without a symbolic dimension (the bias lists) are the
@@ -433,9 +347,11 @@ void Executor::run_program(int program, const Staged& step) {
     for (const auto& [operand, dim] : op.symbolic) op.operands[operand].dims[0] = int32_t(step.dims[dim]);
     const ix_kernel_call call{op.operands.data(), op.attrs.data(), workspace_.data()};
     current_.store(&op, std::memory_order_relaxed);
+    if (options_.checked) poison_results(op);
     const bool tracing = tracing_.load(std::memory_order_relaxed);
     const int64_t start = tracing ? platform::now_ns() : 0;
     op.kernel->launch(device_->stream(), &call);
+    if (tracing && device_->is_asynchronous()) synchronize();
     if (tracing) trace_[first + i].fetch_add(uint64_t(platform::now_ns() - start), std::memory_order_relaxed);
     if (options_.checked) check_results(op);
     if (int(first + i) == probe_op_) keep_probe(op);
@@ -447,37 +363,6 @@ void Executor::synchronize() const {
   ix_error error{};
   if (device_->backend().synchronize(device_->handle(), &error) != 0)
     fail(error.code, "%s; the last op was %s", error.text, position().c_str());
-}
-
-// Checked mode: a NaN that an op produced is a fault of the op or of its weights.
-void Executor::check_results(const Op& op) const {
-  synchronize();
-  for (size_t k = 0; k < op.operands.size(); k++) {
-    const PlanOperand& plan = op.step->operands[k];
-    if (plan.space != Space::arena || plan.type != Type::f32 || plan.rank != 2) continue;
-    const Probe rows = read_rows(op.operands[k]);
-    const float* values = reinterpret_cast<const float*>(rows.data.data());
-    for (size_t i = 0; i < size_t(rows.rows) * rows.columns; i++)
-      if (std::isnan(values[i]))
-        fail("IX_DEVICE", "%s: NaN in operand %zu at row %zu, column %zu", position().c_str(), k, i / rows.columns,
-             i % rows.columns);
-  }
-}
-
-// Rows without their padding, on the host.
-Executor::Probe Executor::read_rows(const ix_tensor& t) const {
-  const size_t row_bytes = size_t(t.dims[1]) * 4, rows = size_t(t.dims[0]);
-  const HostMemory out(device_, rows * row_bytes);
-  device_->copy_rows(out.data(), row_bytes, t.data, size_t(t.stride) * 4, row_bytes, rows);
-  synchronize();
-  return {uint32_t(rows), uint32_t(t.dims[1]), std::vector<uint8_t>(out.data(), out.data() + rows * row_bytes)};
-}
-
-void Executor::keep_probe(const Op& op) {
-  synchronize();
-  probed_.clear();
-  for (size_t k = op.step->num_inputs; k < op.operands.size(); k++)
-    if (op.step->operands[k].space == Space::arena) probed_.push_back(read_rows(op.operands[k]));
 }
 
 void Executor::keep_outputs(Staged& step) {

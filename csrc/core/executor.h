@@ -1,6 +1,8 @@
 // Replays a plan, step by step, on a thread of its own. submit() stages a step's inputs and returns at once; wait()
-// blocks until that step is done. Two steps may be under way: one running, one staged.
+// blocks until that step is done. Two steps may be under way. An asynchronous device gets the second one while it runs
+// the first, and steps of one token a sequence, which come again and again, are captured as graphs.
 #pragma once
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -30,8 +32,9 @@ struct StepInput {
 };
 
 struct ExecutorOptions {
-  std::vector<uint32_t> blocks;  // per cache group
-  bool checked = false;          // look for NaN after each op, and poison results before it
+  std::vector<uint32_t> blocks;           // per cache group
+  bool checked = false;                   // look for NaN after each op, and poison results before it
+  std::vector<uint32_t> host_slots = {};  // per cache group, for blocks of preempted sequences; empty: none
 };
 
 class Executor {
@@ -95,6 +98,7 @@ class Executor {
     bool feeds = false;  // some token is what a row drew last
     uint32_t wanted = 0;
     std::vector<HostMemory> outputs;
+    Mark done;  // on an asynchronous device
     std::optional<Error> error;
   };
 
@@ -108,14 +112,17 @@ class Executor {
   void set_table_entry(uint32_t group, size_t entry, int32_t block);
   void loop();
   void run(Staged& step);
+  void run_programs(const Staged& step);
+  bool replay(const Staged& step);
   template <class F>
   void for_filled(const uint32_t* dims, uint64_t num_biases, F&& f) const;
   uint64_t stage_bias(Staged& step) const;
   void upload_inputs(const Staged& step, uint64_t num_biases) const;
   void run_program(int program, const Staged& step);
+  void poison_results(const Op& op) const;
   void check_results(const Op& op) const;
   void keep_probe(const Op& op);
-  Probe read_rows(const ix_tensor& tensor) const;
+  Probe read_rows(const ix_tensor& tensor, Type type) const;
   void keep_outputs(Staged& step);
   void synchronize() const;
   // Where input `index` of a set begins.
@@ -148,7 +155,10 @@ class Executor {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Staged staged_[2];
-  uint64_t submitted_ = 0, completed_ = 0;
+  // A step is launched on an asynchronous device before it completes, else at the same time.
+  uint64_t submitted_ = 0, launched_ = 0, completed_ = 0;
+  // By the number of sequences: nothing, then (the second time) what was captured, which may have failed.
+  std::map<uint32_t, std::optional<Graph>> graphs_;
   std::thread thread_;
 };
 

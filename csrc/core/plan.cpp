@@ -158,13 +158,13 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
   const uint32_t space = in.index(c.u32(), 7, "an operand's space");
   o.space = Space(space);
   o.index = c.u32();
-  o.type = Type(in.index(c.u32(), 5, "an operand's type"));
+  o.type = Type(in.index(c.u32(), kNumTypes, "an operand's type"));
   o.rank = in.index(c.u32(), IX_MAX_RANK + 1, "an operand's rank");
   c.dims(o.dims, o.rank);
   o.offset = c.u64();
   o.stride = c.get<int64_t>();
   const uint64_t count = elements(o.dims, o.rank, plan.max_dims);
-  const bool plain = o.type == Type::f32 || o.type == Type::i32 || o.type == Type::u32;
+  const bool plain = o.type != Type::layout && o.type != Type::cache;
   switch (o.space) {
     case Space::omitted:
       require(o.index == 0 && o.type == Type::f32 && o.rank == 0 && o.offset == 0 && o.stride == 0,
@@ -173,8 +173,9 @@ PlanOperand read_operand(const Reader& in, const Plan& plan, uint32_t i) {
     case Space::arena: {
       require(plain && o.index == 0 && o.rank == 2 && o.stride >= o.dims[1], "an operand in the arena");
       const uint64_t rows = o.dims[0] < 0 ? plan.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]);
-      require(o.stride < int64_t(1) << 32 && o.offset % 4 == 0, "an operand in the arena");
-      const uint64_t bytes = rows == 0 ? 0 : ((rows - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * 4;
+      const uint64_t each = element_bytes(o.type);
+      require(o.stride < int64_t(1) << 32 && o.offset % each == 0, "an operand in the arena");
+      const uint64_t bytes = rows == 0 ? 0 : ((rows - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * each;
       require(o.offset <= plan.arena_bytes && bytes <= plan.arena_bytes - o.offset, "an operand outside of the arena");
       break;
     }
@@ -331,11 +332,10 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     require(g.layers && g.layers <= 4096 && g.kv_heads && g.kv_heads <= 65536 && g.head_dim && g.head_dim <= 256 &&
                 g.block_tokens && g.block_tokens <= 4096,
             "a cache group");
-    const uint64_t element_bytes = g.type == "kv_f32" ? 4 : g.type == "kv_bf16" ? 2 : 0;
-    require(element_bytes == 4 || (element_bytes == 2 && g.head_dim % 2 == 0 && g.block_tokens % 2 == 0),
-            "type of a cache group");
+    const uint64_t each = g.type == "kv_f32" ? 4 : g.type == "kv_bf16" ? 2 : 0;
+    require(each == 4 || (each == 2 && g.head_dim % 2 == 0 && g.block_tokens % 2 == 0), "type of a cache group");
     require(256 % g.block_tokens == 0 &&
-                g.block_bytes == uint64_t(g.layers) * 2 * g.kv_heads * g.head_dim * g.block_tokens * element_bytes,
+                g.block_bytes == uint64_t(g.layers) * 2 * g.kv_heads * g.head_dim * g.block_tokens * each,
             "block of a cache group");
     require(is_table(inputs[g.slots_input], Type::i32, 1, -1 - IX_DIM_T), "slots of a cache group");
     require(is_table(states[g.table_state], Type::i32, 2), "block table of a cache group");
@@ -347,7 +347,7 @@ Plan::Plan(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
     o.name = in.str(c);
     o.program = in.index(c.u32(), kNumPrograms, "program of an output");
     o.value = read_operand(in, *this, in.index(c.u32(), in.count(kOperands), "an output's operand"));
-    require(o.value.space == Space::arena, "an output outside of the arena");
+    require(o.value.space == Space::arena && element_bytes(o.value.type) == 4, "an output's place or type");
     outputs.push_back(o);
   }
   require(in.count(kPrograms) == kNumPrograms && outputs.size() <= 32, "number of programs or outputs");

@@ -33,7 +33,10 @@ struct PlanConstant {
   uint64_t count;
 };
 
-enum class Type : uint32_t { f32, i32, u32, layout, cache };
+enum class Type : uint32_t { f32, i32, u32, layout, cache, bf16 };
+constexpr uint32_t kNumTypes = 6;
+// Of what lies in the arena, in an input or in a state.
+constexpr uint64_t element_bytes(Type type) { return type == Type::bf16 ? 2 : 4; }
 
 struct PlanInput {  // staged anew for each step
   std::string_view name;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "core/plan.h"
@@ -142,11 +143,10 @@ class StepChecker {
     } else if (o.space == Space::weight) {
       require(o.type == Type::layout && plan_.weights[o.index].layout == p.type, "a weight of another layout");
     } else {
+      static constexpr std::pair<std::string_view, Type> kTypes[] = {
+          {"f32", Type::f32}, {"i32", Type::i32}, {"u32", Type::u32}, {"bf16", Type::bf16}};
       require(o.space != Space::cache &&
-                  o.type == (p.type == "f32"   ? Type::f32
-                             : p.type == "i32" ? Type::i32
-                                               : Type::u32) &&
-                  (p.type == "f32" || p.type == "i32" || p.type == "u32"),
+                  std::find(std::begin(kTypes), std::end(kTypes), std::pair(p.type, o.type)) != std::end(kTypes),
               "an operand of another type");
     }
     require(o.rank == p.dims.size(), "an operand of another rank");
@@ -187,8 +187,9 @@ class StepChecker {
     return o.dims[0] < 0 ? plan_.max_dims[-1 - o.dims[0]] : uint64_t(o.dims[0]);
   }
   uint64_t end(const PlanOperand& o) const {
-    return rows(o) == 0 || o.dims[1] == 0 ? o.offset
-                                          : o.offset + ((rows(o) - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * 4;
+    return rows(o) == 0 || o.dims[1] == 0
+               ? o.offset
+               : o.offset + ((rows(o) - 1) * uint64_t(o.stride) + uint64_t(o.dims[1])) * element_bytes(o.type);
   }
   bool overlap(const PlanOperand& a, const PlanOperand& b) const {
     return a.space == Space::arena && b.space == Space::arena && a.offset < end(b) && b.offset < end(a);
@@ -198,7 +199,7 @@ class StepChecker {
     for (const Written& w : written_) {
       const PlanOperand& v = w.value;
       if (v.type == o.type && v.dims[0] == o.dims[0] && v.stride == o.stride && o.offset >= v.offset &&
-          (o.offset - v.offset) / 4 + uint64_t(o.dims[1]) <= uint64_t(v.dims[1]))
+          (o.offset - v.offset) / element_bytes(v.type) + uint64_t(o.dims[1]) <= uint64_t(v.dims[1]))
         return &w;
     }
     return nullptr;

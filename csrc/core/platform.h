@@ -8,7 +8,10 @@
 
 namespace ix::platform {
 
-int64_t now_ns();      // monotonic
+int64_t now_ns();  // monotonic
+// A name of the calling thread's clock of processor time, for cpu_ns of any thread; both 0 where there is none.
+int64_t own_cpu_clock();
+int64_t cpu_ns(int64_t clock);
 inline void pause() {  // inside a spin loop
 #if defined(__x86_64__) || defined(_M_X64)
   __builtin_ia32_pause();

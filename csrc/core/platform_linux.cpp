@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -26,6 +27,17 @@ namespace ix::platform {
 int64_t now_ns() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
+}
+
+int64_t own_cpu_clock() {
+  clockid_t clock;
+  return pthread_getcpuclockid(pthread_self(), &clock) == 0 ? clock : 0;
+}
+
+int64_t cpu_ns(int64_t clock) {
+  timespec t;
+  if (clock == 0 || clock_gettime(clockid_t(clock), &t) != 0) return 0;
   return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
 }
 

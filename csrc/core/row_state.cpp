@@ -22,7 +22,7 @@ const ix_kernel* find(const Device& device, const char* signature) {
 }  // namespace
 
 RowState::RowState(std::shared_ptr<Device> device, const Plan& plan, const std::vector<DeviceMemory>& states,
-                   const std::vector<DeviceMemory>& caches)
+                   const std::vector<DeviceMemory>& caches, const std::vector<uint32_t>& host_slots)
     : device_(std::move(device)),
       plan_(plan),
       states_(states),
@@ -36,7 +36,10 @@ RowState::RowState(std::shared_ptr<Device> device, const Plan& plan, const std::
   size_t rows = plan.max_dims[IX_DIM_R];
   for (const PlanState& s : plan.states) rows = std::max(rows, size_t(s.dims[0]));
   last_ = DeviceMemory(device_, rows * 4);
-  for (const PlanCacheGroup& g : plan.groups) tables_.emplace_back(plan.states[g.table_state].bytes / 4);
+  for (size_t g = 0; g < plan.groups.size(); g++) {
+    tables_.emplace_back(plan.states[plan.groups[g].table_state].bytes / 4);
+    host_slots_.emplace_back(device_, size_t(plan.groups[g].block_bytes) * host_slots[g]);
+  }
   table_edits_.resize(plan.groups.size());
 }
 
@@ -63,6 +66,12 @@ void RowState::apply(const std::vector<int32_t>& commands) {
         std::copy_n(counts_.begin() + std::ptrdiff_t(k), 3, counts_.begin() + std::ptrdiff_t(kept)), kept += 3;
     counts_.resize(kept);
   };
+  const auto block = [&](int32_t group, int32_t index) {
+    return caches_[group].data() + plan_.groups[group].block_bytes * size_t(index);
+  };
+  const auto host_slot = [&](int32_t group, int32_t index) {
+    return host_slots_[group].data() + plan_.groups[group].block_bytes * size_t(index);
+  };
   for (size_t i = 0; i < commands.size();) {
     const int32_t kind = commands[i], *f = commands.data() + i + 1;
     const CommandShape shape = kCommandShapes[kind];
@@ -72,11 +81,18 @@ void RowState::apply(const std::vector<int32_t>& commands) {
         tables_[f[0]][size_t(f[1]) * size_t(plan_.states[plan_.groups[f[0]].table_state].dims[1]) + size_t(f[2])] =
             f[3];
         break;
-      case kCopyBlock: {
+      case kCopyBlock:
+        if (f[1] != f[2]) device_->copy(block(f[0], f[2]), block(f[0], f[1]), plan_.groups[f[0]].block_bytes);
+        break;
+      case kSwapOut:
+        device_->copy(host_slot(f[0], f[2]), block(f[0], f[1]), plan_.groups[f[0]].block_bytes);
+        break;
+      case kSwapIn:
+        device_->copy(block(f[0], f[2]), host_slot(f[0], f[1]), plan_.groups[f[0]].block_bytes);
+        break;
+      case kPoisonBlock: {
         const size_t bytes = plan_.groups[f[0]].block_bytes;
-        if (f[1] != f[2])
-          device_->copy(caches_[f[0]].data() + bytes * size_t(f[2]), caches_[f[0]].data() + bytes * size_t(f[1]),
-                        bytes);
+        device_->fill_rows(block(f[0], f[1]), bytes, 0xff, bytes, 1);
         break;
       }
       case kClearHistory:
@@ -108,15 +124,17 @@ void RowState::apply(const std::vector<int32_t>& commands) {
       edits[e + 2] = tables_[g][size_t(edits[e]) * columns + size_t(edits[e + 1])];
     total += edits.size();
   }
+  HostMemory& staged = staged_edits_[calls_++ % 2];
   if (total == 0) return;
-  if (edits_.bytes() < total * 4) {
-    const size_t bytes = std::bit_ceil(std::max<size_t>(total * 4, 4096));
+  const size_t bytes = std::bit_ceil(std::max<size_t>(total * 4, 4096));
+  if (edits_.bytes() < bytes) {
+    device_->synchronize();  // the old ones may still be read
     edits_ = DeviceMemory(device_, bytes);
-    staged_edits_ = HostMemory(device_, bytes);
   }
+  if (staged.bytes() < bytes) staged = HostMemory(device_, bytes);
   size_t next = 0;
   const auto place = [&](const std::vector<int32_t>& edits) {
-    if (!edits.empty()) std::memcpy(staged_edits_.data() + next * 4, edits.data(), edits.size() * 4);
+    if (!edits.empty()) std::memcpy(staged.data() + next * 4, edits.data(), edits.size() * 4);
     int32_t* on_device = reinterpret_cast<int32_t*>(edits_.data()) + next;
     next += edits.size();
     return on_device;
@@ -124,7 +142,7 @@ void RowState::apply(const std::vector<int32_t>& commands) {
   int32_t* const clears = place(clears_);
   int32_t* const counts = place(counts_);
   for (const auto& edits : table_edits_) place(edits);
-  device_->copy(edits_.data(), staged_edits_.data(), total * 4);
+  device_->copy(edits_.data(), staged.data(), total * 4);
   int32_t* entries = counts + counts_.size();
   for (size_t g = 0; g < tables_.size(); g++) {
     if (!table_edits_[g].empty())

@@ -1,6 +1,7 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/platform.h"
 
@@ -9,6 +10,8 @@ namespace ix {
 namespace {
 constexpr int64_t kIdleSpinNs = 200'000;  // hides the 30 us wake-up across short serial gaps within a step
 constexpr int64_t kJoinSpinNs = 20'000;
+constexpr int64_t kStallNs = 300'000;  // a join that takes longer, while a thread inside of a chunk stands still
+constexpr int64_t kSpareNs = 100'000'000;
 constexpr int kClockEvery = 32;  // pauses between two looks at the clock
 
 // Spins until `done()` or until the time is over; false when it is over.
@@ -29,12 +32,14 @@ ThreadPool& ThreadPool::instance() {
 }
 
 void ThreadPool::prepare(int threads) {
-  while (int(threads_.size()) + 1 < threads) {
-    const int index = int(threads_.size()) + 1;
-    threads_.emplace_back([this, index] { work(index); });
-    threads_.back().detach();  // lives as long as the process and holds no state that must be torn down
+  while (int(workers_.size()) + 1 < threads) {
+    const int index = int(workers_.size()) + 1;
+    workers_.push_back(std::make_unique<Worker>());
+    workers_.back()->thread = std::thread([this, index, self = workers_.back().get()] { work(*self, index); });
+    workers_.back()->thread.detach();  // lives as long as the process and holds no state that must be torn down
   }
-  limit_.store(threads, std::memory_order_relaxed);
+  if (spared_ > 0 && platform::now_ns() > spared_until_) spared_ = 0;
+  limit_.store(std::max(1, threads - spared_), std::memory_order_relaxed);
 }
 
 void ThreadPool::run(int chunks, Section section, void* ctx) {
@@ -63,38 +68,66 @@ void ThreadPool::run(int chunks, Section section, void* ctx) {
     wake_.fetch_add(1);
     platform::wake(&wake_, -1);
   }
-  drain(0);
+  drain(nullptr, 0);
   join(chunks);
 }
 
 // Waits for chunks that other threads are inside of; there is at most one per thread.
 void ThreadPool::join(int chunks) {
-  const auto finished = [&] { return done_.load(std::memory_order_acquire) == uint32_t(chunks); };
-  while (!spin(kJoinSpinNs, finished)) {
+  if (!spin(kJoinSpinNs, [&] { return done_.load(std::memory_order_acquire) == uint32_t(chunks); }))
+    wait_stalled(chunks);
+}
+
+void ThreadPool::wait_stalled(int chunks) {
+  const int threads = limit_.load(std::memory_order_relaxed);
+  struct Sample {
+    Worker* worker;
+    int64_t cpu;
+  };
+  std::array<Sample, 64> inside;
+  size_t count = 0;
+  for (int i = 0; i + 1 < threads && count < inside.size(); i++) {
+    Worker* worker = workers_[size_t(i)].get();
+    if (worker->inside.load(std::memory_order_relaxed)) inside[count++] = {worker, platform::cpu_ns(worker->clock)};
+  }
+  const int64_t start = platform::now_ns();
+  while (done_.load(std::memory_order_acquire) != uint32_t(chunks)) {
     joining_.store(1);
     const uint32_t seen = done_.load();
     if (seen != uint32_t(chunks)) platform::wait_on(&done_, seen);
     joining_.store(0);
   }
+  const int64_t waited = platform::now_ns() - start;
+  if (waited < kStallNs) return;
+  const bool stood_still = std::any_of(inside.begin(), inside.begin() + std::ptrdiff_t(count), [&](const Sample& s) {
+    return s.cpu > 0 && platform::cpu_ns(s.worker->clock) - s.cpu < waited / 2;
+  });
+  if (!stood_still) return;  // a long chunk
+  limit_.store(threads - 1, std::memory_order_relaxed);
+  spared_++;
+  spared_until_ = platform::now_ns() + kSpareNs;
 }
 
 // A claim is a compare-and-swap of the very word that was looked at, so it belongs to the section whose limit was
 // checked.
-bool ThreadPool::drain(int thread) {
+bool ThreadPool::drain(Worker* self, int thread) {
   bool any = false;
   uint64_t word = word_.load(std::memory_order_acquire);
   for (;;) {
     const uint64_t next = word & kMask, chunks = word >> 20 & kMask;
     if (next >= chunks || thread >= limit_.load(std::memory_order_relaxed)) return any;
     if (!word_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (self) self->inside.store(true, std::memory_order_relaxed);
     section_(ctx_, int(next), thread);
+    if (self) self->inside.store(false, std::memory_order_relaxed);
     any = true;
     if (done_.fetch_add(1) + 1 == chunks && joining_.load()) platform::wake(&done_, 1);
     word = word_.load(std::memory_order_acquire);
   }
 }
 
-void ThreadPool::work(int thread) {
+void ThreadPool::work(Worker& self, int thread) {
+  self.clock = platform::own_cpu_clock();
   const auto idle = [&] {
     return thread >= limit_.load(std::memory_order_relaxed) || [&] {
       const uint64_t word = word_.load(std::memory_order_seq_cst);
@@ -102,7 +135,7 @@ void ThreadPool::work(int thread) {
     }();
   };
   for (;;) {
-    drain(thread);
+    drain(&self, thread);
     if (spin(kIdleSpinNs, [&] { return !idle(); })) continue;
     const uint32_t seen = wake_.load();
     sleepers_.fetch_add(1, std::memory_order_seq_cst);

@@ -2,14 +2,16 @@
 //
 // Rules that keep it alive on a shared machine:
 //  * the caller takes part and never waits for a thread that has not claimed a chunk: if that thread's core is taken,
-//  the
-//    caller does the whole loop alone;
+//    the caller does the whole loop alone;
 //  * chunks are claimed one by one, so a slow thread gets less work;
-//  * every wait spins for a bounded time, then sleeps.
+//  * every wait spins for a bounded time, then sleeps;
+//  * a thread that loses its core within a chunk makes everybody wait for a time slice of its rival: then the pool does
+//    with one thread less for a while, which leaves the rival a core, and tries again.
 // One section runs at a time: whoever wants to run sections holds a Lease.
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -34,12 +36,19 @@ class ThreadPool {
   };
 
  private:
+  struct Worker {
+    std::thread thread;
+    alignas(64) std::atomic<bool> inside{false};  // of a chunk
+    std::atomic<int64_t> clock{0};                // of its processor time
+  };
+
   ThreadPool() = default;
   void prepare(int threads);
   void run(int chunks, Section section, void* ctx);
   void join(int chunks);
-  bool drain(int thread);
-  void work(int thread);
+  void wait_stalled(int chunks);
+  bool drain(Worker* self, int thread);  // self: null for the caller
+  void work(Worker& self, int thread);
 
   // word_ = generation:24 | chunks:20 | next:20. Claiming a chunk names the section, so a thread that wakes late can
   // never run a chunk of a finished one: a successful claim keeps that section's caller waiting.
@@ -50,9 +59,11 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> wake_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<int> limit_{1};  // threads that may take part in the current lease
+  int spared_ = 0;             // threads that the pool does without
+  int64_t spared_until_ = 0;   // ns
   Section section_ = nullptr;
   void* ctx_ = nullptr;
-  std::vector<std::thread> threads_;
+  std::vector<std::unique_ptr<Worker>> workers_;
   std::mutex mutex_;
 };
 

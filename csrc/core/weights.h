@@ -1,5 +1,5 @@
-// Weights on a device: read from checkpoint files and packed as a plan's load program says, once per process.
-// Files are read, never mapped: a file that is truncated while it is read gives an error, not a signal.
+// Weights on a device: read from checkpoint files, or made up, and packed as a plan's load program says, once per
+// process. Files are read, never mapped: a file that is truncated while it is read gives an error, not a signal.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -13,21 +13,9 @@
 #include "core/backends.h"
 #include "core/error.h"
 #include "core/plan.h"
-#include "core/platform.h"
+#include "core/weight_rows.h"
 
 namespace ix {
-
-struct CheckpointTensor {
-  std::string name, dtype;
-  uint32_t file = 0;
-  uint64_t offset = 0, bytes = 0;
-  std::vector<uint64_t> dims;
-};
-
-struct Checkpoint {
-  std::vector<std::string> files;
-  std::vector<CheckpointTensor> tensors;
-};
 
 struct LoadProgress {
   std::atomic<uint64_t> loaded{0}, total{0};  // bytes of packed weights
@@ -37,19 +25,22 @@ struct LoadProgress {
 // The packed weights of one plan. Immutable once loaded.
 class WeightSet {
  public:
-  WeightSet(std::shared_ptr<Device> device, const Plan& plan, const Checkpoint& checkpoint, LoadProgress& progress);
-  void* data(uint32_t weight) const { return memory_[weight].data(); }
-  uint64_t bytes() const;
+  WeightSet(std::shared_ptr<Device> device, const std::vector<PlanWeight>& weights, const Checkpoint& checkpoint,
+            LoadProgress& progress);
+  void* data(uint32_t weight) const { return memory_.data() + offsets_[weight]; }
+  uint64_t bytes() const { return bytes_; }
 
  private:
-  std::vector<DeviceMemory> memory_;
+  DeviceMemory memory_;  // one piece for all: hundreds of reservations on a GPU take as long as the copies
+  std::vector<uint64_t> offsets_;
+  uint64_t bytes_ = 0;  // without what lies between weights
 };
 
 // Loads a set, or shares the one that this process has or is loading under the same key (file identities, load program,
 // device). Throws what loading throws; a caller that waits for another one's load tries itself when that one was
 // cancelled.
 std::shared_ptr<const WeightSet> acquire_weights(const std::string& key, std::shared_ptr<Device> device,
-                                                 const Plan& plan, const Checkpoint& checkpoint,
+                                                 const std::vector<PlanWeight>& weights, const Checkpoint& checkpoint,
                                                  LoadProgress& progress);
 
 }  // namespace ix

@@ -77,6 +77,10 @@ void* alloc(ix_device*, size_t bytes, ix_error* error) {
 }
 void free(ix_device*, void* memory, size_t bytes) { platform::free_pages(memory, bytes); }
 
+int32_t fill(ix_device*, void* to, size_t stride, int byte, size_t row_bytes, size_t rows, ix_error*) {
+  for (size_t r = 0; r < rows; r++) std::memset(static_cast<char*>(to) + r * stride, byte, row_bytes);
+  return 0;
+}
 int32_t upload(ix_device*, void* destination, const void* source, size_t bytes, ix_error*) {
   std::memcpy(destination, source, bytes);
   return 0;
@@ -94,9 +98,11 @@ int32_t synchronize(ix_device* device, ix_error*) {
   return 0;
 }
 
-constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cpu",   device_count, device_info, open,       close,
-                                 kernels,        layouts, num_threads,  alloc,       free,       alloc,
-                                 free,           upload,  copy,         stream,      synchronize};
+// Launches do their work before they return: no marks, no graphs.
+constexpr ix_backend kBackend = {IX_BACKEND_ABI, "cpu",       device_count, device_info, open,    close,   kernels,
+                                 layouts,        num_threads, alloc,        free,        alloc,   free,    fill,
+                                 upload,         copy,        stream,       synchronize, nullptr, nullptr, nullptr,
+                                 nullptr,        nullptr,     nullptr,      nullptr,     nullptr};
 
 }  // namespace
 

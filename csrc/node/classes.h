@@ -42,7 +42,7 @@ class DeviceClass : public Napi::ObjectWrap<DeviceClass> {
   static constexpr napi_type_tag kTag = {0x3f0d6a4b91c27e58, 0xa85e13d7f64b209c};
   static constexpr const char* kName = "Device";
   explicit DeviceClass(const Napi::CallbackInfo& info);
-  const std::shared_ptr<Device>& device() const { return device_; }
+  const std::shared_ptr<Device>& device() const;  // throws IX_DISPOSED after close()
   static Napi::Function define(Napi::Env env);
 
  private:
@@ -51,6 +51,7 @@ class DeviceClass : public Napi::ObjectWrap<DeviceClass> {
   Napi::Value kernels(const Napi::CallbackInfo& info);
   Napi::Value layouts(const Napi::CallbackInfo& info);
   Napi::Value panel_bytes(const Napi::CallbackInfo& info);
+  void close(const Napi::CallbackInfo& info);
   std::shared_ptr<Device> device_;
 };
 

@@ -10,11 +10,17 @@ ExecutorClass::ExecutorClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
   guarded(info.Env(), [&] {
     const Napi::Uint8Array bytes = info[1].As<Napi::Uint8Array>();
     const Napi::Object options = info[3].As<Napi::Object>();
-    const Napi::Array blocks = options.Get("blocks").As<Napi::Array>();
+    const auto sizes = [&](const char* name) {
+      std::vector<uint32_t> out;
+      const Napi::Array list = options.Get(name).As<Napi::Array>();
+      for (uint32_t i = 0; i < list.Length(); i++)
+        out.push_back(uint32_t(std::min<uint64_t>(
+            whole(list.Get(i), "IX_INVALID_ARGUMENT", "the number of a group's blocks"), INT32_MAX)));
+      return out;
+    };
     ExecutorOptions out;
-    for (uint32_t i = 0; i < blocks.Length(); i++)
-      out.blocks.push_back(uint32_t(std::min<uint64_t>(
-          whole(blocks.Get(i), "IX_INVALID_ARGUMENT", "the number of a group's blocks"), INT32_MAX)));
+    out.blocks = sizes("blocks");
+    if (options.Has("hostSlots")) out.host_slots = sizes("hostSlots");
     out.checked = options.Get("checked").ToBoolean();
     executor_ = std::make_unique<Executor>(
         unwrap<DeviceClass>(info[0]).device(),

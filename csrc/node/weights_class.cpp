@@ -53,9 +53,15 @@ class LoadWorker : public Napi::AsyncWorker {
   std::optional<Error> error_;
 };
 
-Checkpoint read_checkpoint(const Napi::Array& tensors, const Napi::Array& files) {
+// `origin`: paths of files, or the seed of values that lie in none.
+Checkpoint read_checkpoint(const Napi::Array& tensors, const Napi::Object& origin) {
   Checkpoint out;
-  for (uint32_t i = 0; i < files.Length(); i++) out.files.push_back(files.Get(i).As<Napi::String>());
+  if (origin.IsArray()) {
+    const Napi::Array files = origin.As<Napi::Array>();
+    for (uint32_t i = 0; i < files.Length(); i++) out.files.push_back(files.Get(i).As<Napi::String>());
+  } else {
+    out.seed = uint32_t(whole(origin.Get("seed"), "IX_INVALID_ARGUMENT", "the seed"));
+  }
   for (uint32_t i = 0; i < tensors.Length(); i++) {
     const Napi::HandleScope scope(tensors.Env());
     const Napi::Object t = tensors.Get(i).As<Napi::Object>();
@@ -83,7 +89,7 @@ WeightsClass::WeightsClass(const Napi::CallbackInfo& info) : Napi::ObjectWrap<We
     load_ = std::make_shared<Load>();
     load_->device = unwrap<DeviceClass>(info[0]).device();
     load_->plan = std::make_shared<const Plan>(std::vector<uint8_t>(plan.Data(), plan.Data() + plan.ByteLength()));
-    load_->checkpoint = read_checkpoint(info[2].As<Napi::Array>(), info[3].As<Napi::Array>());
+    load_->checkpoint = read_checkpoint(info[2].As<Napi::Array>(), info[3].As<Napi::Object>());
     load_->key = info[4].As<Napi::String>();
     info.This().As<Napi::Object>().TypeTag(&kTag);
   });
@@ -101,9 +107,14 @@ std::shared_ptr<const WeightSet> WeightsClass::set() const {
 Napi::Value WeightsClass::ready(const Napi::CallbackInfo& info) {
   auto load = load_;
   auto set = std::make_shared<std::shared_ptr<const WeightSet>>();
+  // From here on the device is the loading thread's, and then the set's: the object keeps none open.
+  std::shared_ptr<Device> device = std::move(load->device);
+  if (!device) throw to_js(info.Env(), Error("IX_INVALID_ARGUMENT", "the weights were loaded or released before"));
   auto* worker = new LoadWorker(
       info.Env(),
-      [load, set] { *set = acquire_weights(load->key, load->device, *load->plan, load->checkpoint, load->progress); },
+      [load, set, device = std::move(device)] {
+        *set = acquire_weights(load->key, device, load->plan->weights, load->checkpoint, load->progress);
+      },
       [load, set] { load->set = *set; });
   worker->Queue();
   return worker->promise();
@@ -118,7 +129,10 @@ Napi::Value WeightsClass::progress(const Napi::CallbackInfo& info) {
 
 void WeightsClass::cancel(const Napi::CallbackInfo&) { load_->progress.cancel = true; }
 
-void WeightsClass::release(const Napi::CallbackInfo&) { load_->set.reset(); }
+void WeightsClass::release(const Napi::CallbackInfo&) {
+  load_->device.reset();
+  load_->set.reset();
+}
 
 Napi::Function WeightsClass::define(Napi::Env env) {
   return DefineClass(env, "Weights",

@@ -20,7 +20,7 @@ export class KVCache {
 
   /** @throws IX_INVALID_ARGUMENT */
   constructor(options: CacheOptions = {}) {
-    checkKeys("KVCache", options, ["bytes", "share", "blocks", "dtype", "prefixCache"]);
+    checkKeys("KVCache", options, ["bytes", "share", "blocks", "swapBytes", "dtype", "prefixCache"]);
     const sizes = [options.bytes, options.share, options.blocks].filter((size) => size !== undefined);
     if (sizes.length > 1)
       throw new InferxError("IX_INVALID_ARGUMENT", "give one of cache bytes, share and blocks, not several", {
@@ -29,6 +29,7 @@ export class KVCache {
     if (options.bytes !== undefined) checkInt("cache.bytes", options.bytes, 1);
     if (options.blocks !== undefined) checkInt("cache.blocks", options.blocks, 1, 1 << 24);
     if (options.share !== undefined) checkNumber("cache.share", options.share, 1e-6, 0.95);
+    if (options.swapBytes !== undefined) checkInt("cache.swapBytes", options.swapBytes, 0);
     if (options.dtype !== undefined) checkChoice("cache.dtype", options.dtype, ["auto", "f32", "bf16"]);
     if (options.prefixCache !== undefined) checkBoolean("cache.prefixCache", options.prefixCache);
     this.options = { ...options };

@@ -13,6 +13,7 @@ import type {
   ModelInfo,
   ModelOptions,
   ModelPlan,
+  RandomModel,
   SchedulerStats,
 } from "./types.ts";
 
@@ -22,6 +23,7 @@ const optionKeys = [
   "contextLength",
   "cache",
   "numerics",
+  "deterministic",
   "policy",
   "maxQueuedRequests",
   "maxStepTokens",
@@ -56,12 +58,13 @@ export class Model implements AsyncDisposable {
   }
 
   /**
-   * Loads a model: a Hugging Face folder, a `.gguf` file, or nothing for the bundled model.
+   * Loads a model: a Hugging Face folder, a `.gguf` file, or nothing for the bundled model. Or one of random weights, `{ shape, seed }`,
+   * with nothing on disk and no tokenizer (prompts are token ids), to measure and test with: see `RandomModel`.
    * @throws IX_FILE_NOT_FOUND, IX_MODEL_FORMAT, IX_MODEL_CONFIG, IX_UNSUPPORTED_ARCHITECTURE, IX_UNSUPPORTED_FORMAT, IX_TOKENIZER,
    * IX_OUT_OF_MEMORY, IX_NO_DEVICE, IX_INVALID_ARGUMENT, IX_ABORTED
    */
-  static async load(path?: string, options: ModelOptions = {}): Promise<Model> {
-    const [prepared, cache] = await Model.#prepare(path, options);
+  static async load(model?: string | RandomModel, options: ModelOptions = {}): Promise<Model> {
+    const [prepared, cache] = await Model.#prepare(model, options);
     const { policy, maxQueuedRequests, maxStepTokens, maxSequences, targetStepMs, thread, onProgress, signal } =
       options;
     const given = { policy, maxQueuedRequests, maxStepTokens, maxSequences, targetStepMs, thread, onProgress, signal };
@@ -70,14 +73,14 @@ export class Model implements AsyncDisposable {
     ) as SchedulerOptions;
     if (options.scheduler !== undefined && !checkBoolean("scheduler", options.scheduler))
       return new Model(prepared, undefined);
-    const model = new Model(prepared, (self) => new Scheduler(self, { ...wanted, cache }));
-    await model.scheduler.ready;
-    return model;
+    const loaded = new Model(prepared, (self) => new Scheduler(self, { ...wanted, cache }));
+    await loaded.scheduler.ready;
+    return loaded;
   }
 
   /** What a model and its cache will take, without loading it. Throws as `load` does, except for memory. */
-  static async plan(path?: string, options: ModelOptions = {}): Promise<ModelPlan> {
-    const [prepared, cache] = await Model.#prepare(path, options);
+  static async plan(model?: string | RandomModel, options: ModelOptions = {}): Promise<ModelPlan> {
+    const [prepared, cache] = await Model.#prepare(model, options);
     return prepared.memoryPlan({
       cache: cache.options,
       maxStepTokens: options.maxStepTokens,
@@ -85,18 +88,22 @@ export class Model implements AsyncDisposable {
     });
   }
 
-  static async #prepare(path: string | undefined, options: ModelOptions): Promise<[PreparedModel, KVCache]> {
+  static async #prepare(
+    model: string | RandomModel | undefined,
+    options: ModelOptions,
+  ): Promise<[PreparedModel, KVCache]> {
     checkKeys("Model.load", options, optionKeys);
-    if (path !== undefined && typeof path !== "string")
-      throw new InferxError("IX_INVALID_ARGUMENT", "path must be a string or left out");
+    if (model !== undefined && typeof model !== "string" && (typeof model !== "object" || model === null))
+      throw new InferxError("IX_INVALID_ARGUMENT", "the model must be a path, { shape, seed } or left out");
     if (options.onProgress !== undefined) checkFunction("onProgress", options.onProgress);
     if (options.architectures !== undefined) checkArray("architectures", options.architectures);
     if (options.checked !== undefined) checkBoolean("checked", options.checked);
+    if (options.deterministic !== undefined) checkBoolean("deterministic", options.deterministic);
     if (options.signal !== undefined) checkSignal("signal", options.signal);
     const cache = new KVCache(options.cache);
     if (options.signal?.aborted)
       throw new InferxError("IX_ABORTED", "loading was cancelled", {}, { cause: options.signal.reason });
-    return [prepareModel(path, options), cache];
+    return [prepareModel(model, options), cache];
   }
 
   get info(): ModelInfo {

@@ -136,6 +136,8 @@ export class Scheduler implements AsyncDisposable {
       waiting: stats.numWaiting,
       steps: stats.numSteps,
       preemptions: stats.numPreemptions,
+      swaps: stats.numSwaps,
+      swappedBytes: stats.swappedBytes,
       promptTokens: stats.prompt,
       generatedTokens: stats.generated,
       hostMicrosPerStep: stats.hostMicrosPerStep,
@@ -193,6 +195,8 @@ interface EngineStats {
   numWaiting: number;
   numSteps: number;
   numPreemptions: number;
+  numSwaps: number;
+  swappedBytes: number;
   prompt: number;
   generated: number;
   cachedTokens: number;

@@ -10,7 +10,7 @@ export type Numerics = "f32" | "fast";
 /** Element type of cached keys and values. `auto`: f32 with numerics `f32`, else bf16. */
 export type CacheDtype = "auto" | "f32" | "bf16";
 
-/** How much memory the KV cache takes. At most one of `bytes`, `share` and `blocks`; default: enough for 8 full contexts, at most a quarter of free memory. */
+/** How much memory the KV cache takes. At most one of `bytes`, `share` and `blocks`. Default on a CPU: enough for 8 full contexts, at most a quarter of free memory; on a GPU: all that weights and activations leave but for 1 GB and 1 % of the GPU, at most `maxSequences` full contexts. */
 export interface CacheOptions {
   /** Bytes. */
   bytes?: number;
@@ -18,6 +18,11 @@ export interface CacheOptions {
   share?: number;
   /** Number of blocks. */
   blocks?: number;
+  /**
+   * Bytes of locked host memory to which a GPU moves the blocks of preempted requests where that is faster than computing them again.
+   * Default: a sixteenth of the host's memory, at most 4 GB and at most the size of the cache; 0 on a CPU.
+   */
+  swapBytes?: number;
   dtype?: CacheDtype;
   /** Reuse the computed prefix of earlier requests. Default true. */
   prefixCache?: boolean;
@@ -42,14 +47,20 @@ export interface ModelOptions {
   cache?: CacheOptions;
   /** Default: `fast` for block-quantized weights, and for bf16 weights on a GPU; else `f32`. */
   numerics?: Numerics;
+  /**
+   * A request's tokens and log-probabilities are the same to the bit whatever else runs, however its prompt is cut into steps, and after a
+   * preemption; on one kind of device and one build, with a `seed` where it samples. On a CPU they always are. On a GPU it takes kernels that
+   * take each sum in one order, and costs speed, most with few sequences of long context; `IX_NO_KERNEL` where there are none. Default false.
+   */
+  deterministic?: boolean;
   policy?: PolicyName;
   /** Requests that may wait before `IX_QUEUE_FULL`. Default 4096. */
   maxQueuedRequests?: number;
-  /** Most new tokens in one step. Default 512. */
+  /** Most new tokens in one step. Default 512 on a CPU, 4096 on a GPU. */
   maxStepTokens?: number;
   /** Most sequences in one step. Default 256. */
   maxSequences?: number;
-  /** Length that a step aims at in milliseconds: how long an abort or a newcomer waits at most. Default 50. */
+  /** Length that a step of prompts aims at in milliseconds: how long an abort or a newcomer waits at most. Default 50 on a CPU, 100 on a GPU. Beside decoding sequences a step takes at most 1.8 times what they need, or 10 ms where that is more. */
   targetStepMs?: number;
   thread?: EngineThread;
   /** Architectures registered from outside the package. */
@@ -62,6 +73,20 @@ export interface ModelOptions {
   checked?: boolean;
   onProgress?: (progress: LoadProgress) => void;
   signal?: AbortSignal;
+}
+
+/**
+ * A model of random weights. Every value is a function of the seed, the tensor's Hugging Face name and the element's place, the same on
+ * every machine. With integers modulo 2^32: key = fnv1a32(UTF-8 of the name) ^ seed * 0x9e3779b9; for element i in row-major order
+ * x = murmur3's finalizer of (i * 0x9e3779b1 + key), u = (x >>> 8) / 2^24. The value is (2u - 1) * sqrt(3 / last dimension) for two
+ * dimensions and more, (2u - 1) * 0.02 for a vector whose name ends in "bias", else 1 + (2u - 1) * 0.1; computed in float64 and rounded
+ * once, to nearest even, to the configuration's `torch_dtype` or `dtype`.
+ */
+export interface RandomModel {
+  /** The contents of a config.json in Hugging Face's layout, of any known architecture. dtype: bfloat16 (default), float16, float32. */
+  shape: Readonly<Record<string, unknown>>;
+  /** 0 to 2^32 - 1. Default 0. */
+  seed?: number;
 }
 
 /** Sampling parameters; the order of operations and the random draw are described in docs/plan.md. */
@@ -99,7 +124,7 @@ export interface GenerateOptions extends SamplingOptions {
   logprobs?: number;
   /** Log-probabilities of the prompt's tokens, with this many alternatives, 0 to 20. Default: none. */
   promptLogprobs?: number;
-  /** Lower runs first (policy `priority`). Default 0. */
+  /** Lower runs first, if need be in the place of a running one that is higher (policy `priority`). Default 0. */
   priority?: number;
   /** Whom the request belongs to (policy `fair`); also keeps prefix caches apart. */
   tenant?: string;
@@ -191,7 +216,7 @@ export interface GenerationResult {
 
 export interface ModelInfo {
   architecture: string;
-  /** Path of the checkpoint. */
+  /** Path of the checkpoint; empty for random weights. */
   path: string;
   parameters: number;
   vocabularySize: number;
@@ -200,7 +225,8 @@ export interface ModelInfo {
   hiddenSize: number;
   /** Weight format to number of tensors. */
   formats: Record<string, number>;
-  device: { kind: string; name: string; arch: string; threads: number };
+  /** `note`: why the GPU was not taken, where `auto` chose another device. */
+  device: { kind: string; name: string; arch: string; threads: number; note?: string };
   numerics: Numerics;
   cacheDtype: "f32" | "bf16";
   weightBytes: number;
@@ -244,6 +270,9 @@ export interface SchedulerStats {
   waiting: number;
   steps: number;
   preemptions: number;
+  /** Preemptions that kept what was computed, and the bytes that they moved between the device and the host. */
+  swaps: number;
+  swappedBytes: number;
   promptTokens: number;
   generatedTokens: number;
   /** Microseconds of TypeScript work per step, exponentially averaged. */

@@ -16,6 +16,8 @@ export class BlockPool {
   readonly numBlocks: number;
   /** Drops a block (and what hangs on it) from the prefix cache by calling `uncache`; set by the prefix cache. */
   evict: (block: number) => void = (block) => this.uncache(block);
+  /** Hears of each block whose content is given up, before anybody can get it. */
+  onFree: (block: number) => void = () => {};
 
   /** Blocks that became allocatable, ever: while it stands still, what found no room finds none. */
   numReturned = 0;
@@ -75,6 +77,10 @@ export class BlockPool {
     return this.#list[block] === evictable;
   }
 
+  isFree(block: number): boolean {
+    return this.#list[block] === free;
+  }
+
   /** May the only owner write into it? Shared and cached blocks are copied first. */
   isWritable(block: number): boolean {
     return this.#refs[block] === 1 && this.#cached[block] === 0;
@@ -93,10 +99,10 @@ export class BlockPool {
     return block;
   }
 
-  /** One more owner; also revives a cached block that nobody references. */
+  /** One more owner; also revives a block that nobody references, if its content has not been given up. */
   retain(block: number): void {
     if (this.#refs[block]!++ === 0) {
-      invariant(this.#cached[block] === 1, `retain of block ${block}, which is neither in use nor cached`);
+      invariant(this.#list[block] !== free, `retain of block ${block}, which is free`);
       this.#move(block, inUse);
     }
   }
@@ -179,5 +185,6 @@ export class BlockPool {
     this.#next[last] = this.#previous[sentinel] = block;
     this.#previous[block] = last;
     this.#next[block] = sentinel;
+    if (list === free) this.onFree(block);
   }
 }

@@ -1,9 +1,12 @@
 // One cache group: layers whose KV lies in the same blocks, with the group's pool, prefix trie and block table.
 // Not here: decisions over several groups (kv-cache.ts) and bytes of the device (the executor owns them).
 import { invariant } from "../base/invariant.ts";
+import { type BlockOps, blockOp } from "./block-ops.ts";
 import { BlockPool } from "./block-pool.ts";
+import { HostSlots } from "./host-slots.ts";
 import type { IntList } from "./int-list.ts";
-import { PrefixCache, rootBlock } from "./prefix-cache.ts";
+import { PrefixCache } from "./prefix-cache.ts";
+import { RowChains } from "./row-chains.ts";
 
 /** What a plan's header declares about a group. */
 export interface CacheGroupSpec {
@@ -17,8 +20,18 @@ export interface CacheGroupSpec {
   dtype: string;
 }
 
-/** The chain of a row can no longer grow: the block that it would continue was evicted. */
-const deadChain = 0x7fffffff;
+export interface CacheGroupOptions {
+  spec: CacheGroupSpec;
+  numBlocks: number;
+  /** Blocks of host memory for what preempted sequences computed. Default 0: it is lost. */
+  numHostSlots?: number;
+}
+
+/** What a group keeps of a preempted sequence: host slots of the columns from `first` on. */
+export interface HeldColumns {
+  first: number;
+  slots: Int32Array;
+}
 
 /** Rows index the block table [maxRows, maxColumns]; the live columns of a row are [first, columns), below `first` it holds -1. */
 export class CacheGroup {
@@ -26,38 +39,43 @@ export class CacheGroup {
   readonly spec: CacheGroupSpec;
   readonly pool: BlockPool;
   readonly prefix: PrefixCache | undefined;
+  readonly host: HostSlots;
   readonly maxColumns: number;
   /** The host's copy of the device's block table. */
   readonly table: Int32Array;
   numPinned = 0;
+  readonly #ops: BlockOps;
   readonly #tokensPerBlock: number;
   readonly #columns: Int32Array;
   readonly #first: Int32Array;
-  // How many of a row's blocks are known to the trie (under their own id or an equal block's), and the last such node.
-  readonly #depth: Int32Array;
-  readonly #chainEnd: Int32Array;
-  readonly #chainGeneration: Uint32Array;
+  readonly #chains: RowChains | undefined;
 
   constructor(
     index: number,
-    spec: CacheGroupSpec,
-    numBlocks: number,
-    maxRows: number,
-    maxTokens: number,
+    { spec, numBlocks, numHostSlots = 0 }: CacheGroupOptions,
+    { maxRows, maxTokens, poison = false }: { maxRows: number; maxTokens: number; poison?: boolean },
     cached: boolean,
+    ops: BlockOps,
   ) {
     this.index = index;
     this.spec = spec;
+    this.#ops = ops;
     this.#tokensPerBlock = spec.kind === "state" ? maxTokens : spec.tokensPerBlock;
     this.maxColumns = Math.ceil(maxTokens / this.#tokensPerBlock);
     this.pool = new BlockPool(numBlocks);
-    this.prefix = cached ? new PrefixCache(this.pool, spec.tokensPerBlock) : undefined;
+    if (cached) {
+      this.prefix = new PrefixCache(this.pool, spec.tokensPerBlock);
+      this.#chains = new RowChains(this.prefix, this.pool, maxRows);
+    }
+    this.host = new HostSlots(numBlocks, numHostSlots);
+    this.pool.onFree = (block) => {
+      const slot = this.host.fill(block);
+      if (slot >= 0) this.#swap(blockOp.swapOut, block, slot);
+      if (poison) ops.push(blockOp.poison, index, block, -1);
+    };
     this.table = new Int32Array(maxRows * this.maxColumns).fill(-1);
     this.#columns = new Int32Array(maxRows);
     this.#first = new Int32Array(maxRows);
-    this.#depth = new Int32Array(maxRows);
-    this.#chainEnd = new Int32Array(maxRows);
-    this.#chainGeneration = new Uint32Array(maxRows);
   }
 
   /** The most blocks that a sequence of so many tokens holds at a time when it advances alone, token by token. */
@@ -76,40 +94,91 @@ export class CacheGroup {
     return this.#columns[row]!;
   }
 
-  /** Room for a new sequence of `numTokens` that shares the first `depth` blocks of `chain`? */
-  hasRoom(chain: Int32Array, depth: number, numTokens: number): boolean {
+  /**
+   * Room for a sequence of `numTokens` that starts with `numFound`: the first `depth` blocks of a matched chain, or more of what
+   * `held` has?
+   */
+  hasRoom(chain: Int32Array, depth: number, numFound: number, numTokens: number, held?: HeldColumns): boolean {
+    const first = this.#firstNeeded(numFound);
+    const columns = Math.ceil(numFound / this.#tokensPerBlock);
     let allocatable = this.pool.numAllocatable;
-    let needed = this.blocksFor(numTokens);
-    for (let column = this.#firstNeeded(depth * this.#tokensPerBlock); column < depth; column++) {
+    let needed = Math.max(this.blocksFor(numTokens), columns - first);
+    for (let column = first; column < columns; column++) {
+      const block = this.#blockFound(chain, depth, column, held);
+      if (block < 0) continue;
       needed--;
-      if (this.pool.isEvictable(chain[column]!)) allocatable--;
+      if (this.pool.isEvictable(block)) allocatable--;
     }
     return needed <= allocatable;
   }
 
-  /** A row that starts with the first `depth` blocks of a matched chain. */
-  open(row: number, chain: Int32Array, depth: number, deltas: IntList): void {
-    this.#share(row, chain, 0, this.#firstNeeded(depth * this.#tokensPerBlock), depth, deltas);
-    this.#setChain(row, depth, depth === 0 ? rootBlock : chain[depth - 1]!);
+  /** A row that starts with what `hasRoom` found room for; what the device no longer has comes back from the host. */
+  open(
+    row: number,
+    chain: Int32Array,
+    depth: number,
+    numFound: number,
+    held: HeldColumns | undefined,
+    deltas: IntList,
+  ): void {
+    const first = this.#firstNeeded(numFound);
+    const columns = Math.ceil(numFound / this.#tokensPerBlock);
+    this.#clearColumns(row, first, columns);
+    // All that is found is taken first: what is allocated may evict.
+    for (let column = first; column < columns; column++) {
+      const block = this.#blockFound(chain, depth, column, held);
+      if (block < 0) continue;
+      this.pool.retain(block);
+      this.#set(row, column, block, deltas);
+    }
+    for (let column = first; column < columns; column++) {
+      if (this.table[row * this.maxColumns + column]! >= 0) continue;
+      const block = this.pool.allocate();
+      this.#swap(blockOp.swapIn, held!.slots[column - held!.first]!, block);
+      this.#set(row, column, block, deltas);
+    }
+    // Where the trie has forgotten more than the window needs, nothing can be added to the chain.
+    this.#chains?.start(row, chain, depth, first);
   }
 
-  /** Can a row start with the first `numTokens` tokens of `source`, which has `numSourceTokens`? */
-  canFork(source: number, numTokens: number, numSourceTokens: number): boolean {
-    if (this.spec.kind === "state") return numTokens === numSourceTokens;
-    return this.#first[source]! <= this.#firstNeeded(numTokens);
+  /** How many columns a row needs to go on after its `numTokens` tokens. */
+  columnsToHold(row: number, numTokens: number): number {
+    return this.#columns[row]! - this.#firstNeeded(numTokens);
+  }
+
+  /** Slots for those columns. */
+  hold(row: number, numTokens: number): HeldColumns {
+    const first = this.#firstNeeded(numTokens);
+    const blocks = this.table.subarray(row * this.maxColumns + first, row * this.maxColumns + this.#columns[row]!);
+    return { first, slots: blocks.map((block) => this.host.hold(block)) };
+  }
+
+  /** Can a row start with the first `numFound` tokens of the `numTokens` that were held? */
+  canResume({ first }: HeldColumns, numFound: number, numTokens: number): boolean {
+    return numFound === numTokens || (this.spec.kind !== "state" && first <= this.#firstNeeded(numFound));
+  }
+
+  /** Can a row start with the first `numShared` tokens of `source`, which has `numSourceTokens`, and grow to `numTokens`? */
+  canFork(source: number, numShared: number, numSourceTokens: number, numTokens: number): boolean {
+    // The partial last block is copied sooner or later.
+    const first = this.#firstNeeded(numShared);
+    const needed = this.blocksFor(numTokens) - Math.max(0, Math.floor(numShared / this.#tokensPerBlock) - first);
+    if (needed > this.pool.numAllocatable) return false;
+    return this.spec.kind === "state" ? numShared === numSourceTokens : this.#first[source]! <= first;
   }
 
   /** Shares blocks; the partial last one is copied when either side writes into it. */
   fork(source: number, row: number, numTokens: number, deltas: IntList): void {
-    let depth = this.#depth[source]!;
-    let end = this.#chainEnd[source]!;
-    if (!this.#chainIsAlive(source)) depth = deadChain;
-    else for (; depth * this.#tokensPerBlock > numTokens; depth--) end = this.prefix!.parentOf(end);
+    this.#chains?.fork(source, row, numTokens);
     // What the trie has yet to learn is shared even where the window has passed it.
-    const first = Math.min(this.#firstNeeded(numTokens), this.prefix === undefined ? deadChain : depth);
+    const first = Math.min(this.#firstNeeded(numTokens), this.#chains?.depth(row) ?? this.maxColumns);
     const columns = Math.ceil(numTokens / this.#tokensPerBlock);
-    this.#share(row, this.table, source * this.maxColumns, first, columns, deltas);
-    this.#setChain(row, depth, end);
+    this.#clearColumns(row, first, columns);
+    for (let column = first; column < columns; column++) {
+      const block = this.table[source * this.maxColumns + column]!;
+      this.pool.retain(block);
+      this.#set(row, column, block, deltas);
+    }
   }
 
   /** Lets go of what the window has passed; returns how many of `numNew` tokens after `numTokens` have room. */
@@ -121,14 +190,12 @@ export class CacheGroup {
   }
 
   /** Allocates what `fit` found room for. `epoch`: the step being scheduled; it still reads the source of a copy. */
-  take(row: number, numTokens: number, numNew: number, epoch: number, deltas: IntList, copies: IntList): void {
+  take(row: number, numTokens: number, numNew: number, epoch: number, deltas: IntList): void {
     if (this.#mustCopy(row, numTokens)) {
       const column = this.#columns[row]! - 1;
       const source = this.table[row * this.maxColumns + column]!;
       const block = this.pool.allocate();
-      copies.push(this.index);
-      copies.push(source);
-      copies.push(block);
+      this.#ops.push(blockOp.copy, this.index, source, block);
       this.#set(row, column, block, deltas);
       this.pool.release(source, epoch);
     }
@@ -138,22 +205,7 @@ export class CacheGroup {
 
   /** Offers the blocks that are full by `numComputed` (completed) tokens to the prefix cache. */
   commit(row: number, numComputed: number, tokens: Int32Array, salt: string): void {
-    const prefix = this.prefix;
-    if (prefix === undefined) return;
-    for (let depth = this.#depth[row]!; (depth + 1) * this.#tokensPerBlock <= numComputed; depth++) {
-      if (!this.#chainIsAlive(row)) {
-        this.#depth[row] = deadChain;
-        return;
-      }
-      const parent = this.#chainEnd[row]!;
-      const offset = depth * this.#tokensPerBlock;
-      let block = prefix.find(parent, salt, tokens, offset);
-      if (block < 0) {
-        block = this.table[row * this.maxColumns + depth]!;
-        prefix.insert(block, parent, salt, tokens, offset);
-      }
-      this.#setChain(row, depth + 1, block);
-    }
+    this.#chains?.extend(row, numComputed, tokens, salt, this.table, row * this.maxColumns);
   }
 
   close(row: number): void {
@@ -190,7 +242,7 @@ export class CacheGroup {
   #releasePassed(row: number, numTokens: number, deltas: IntList): void {
     let needed = this.#firstNeeded(numTokens);
     // A block that the trie has yet to learn must stay until its step has completed.
-    if (this.prefix !== undefined) needed = Math.min(needed, this.#depth[row]!);
+    if (this.#chains !== undefined) needed = Math.min(needed, this.#chains.depth(row));
     for (let column = this.#first[row]!; column < needed; column++) {
       this.pool.release(this.table[row * this.maxColumns + column]!);
       this.#set(row, column, -1, deltas);
@@ -201,18 +253,24 @@ export class CacheGroup {
   /** Do the next tokens go into a block that others see too? */
   #mustCopy(row: number, numTokens: number): boolean {
     if (numTokens === 0 || (this.spec.kind !== "state" && numTokens % this.#tokensPerBlock === 0)) return false;
-    return !this.pool.isWritable(this.table[row * this.maxColumns + this.#columns[row]! - 1]!);
+    const block = this.table[row * this.maxColumns + this.#columns[row]! - 1]!;
+    return !this.pool.isWritable(block) || this.host.isHeld(block);
   }
 
-  #share(row: number, blocks: Int32Array, offset: number, first: number, columns: number, deltas: IntList): void {
+  /** The block on the device that has a column of a sequence to be opened; -1: only the host has it. */
+  #blockFound(chain: Int32Array, depth: number, column: number, held: HeldColumns | undefined): number {
+    return column < depth ? chain[column]! : this.host.blockOf(held!.slots[column - held!.first]!);
+  }
+
+  #swap(op: number, from: number, to: number): void {
+    this.#ops.push(op, this.index, from, to);
+    this.#ops.swapBytes += this.spec.bytesPerBlock;
+  }
+
+  #clearColumns(row: number, first: number, columns: number): void {
     this.#first[row] = first;
     this.#columns[row] = columns;
-    this.table.fill(-1, row * this.maxColumns, row * this.maxColumns + first);
-    for (let column = first; column < columns; column++) {
-      const block = blocks[offset + column]!;
-      this.pool.retain(block);
-      this.#set(row, column, block, deltas);
-    }
+    this.table.fill(-1, row * this.maxColumns, row * this.maxColumns + columns);
   }
 
   #set(row: number, column: number, block: number, deltas: IntList): void {
@@ -221,17 +279,5 @@ export class CacheGroup {
     deltas.push(row);
     deltas.push(column);
     deltas.push(block);
-  }
-
-  #setChain(row: number, depth: number, end: number): void {
-    this.#depth[row] = depth;
-    this.#chainEnd[row] = end;
-    this.#chainGeneration[row] = end === rootBlock ? 0 : this.pool.generation(end);
-  }
-
-  #chainIsAlive(row: number): boolean {
-    const end = this.#chainEnd[row]!;
-    if (end === rootBlock) return true;
-    return this.pool.isCached(end) && this.pool.generation(end) === this.#chainGeneration[row]!;
   }
 }

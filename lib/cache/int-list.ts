@@ -39,6 +39,12 @@ export class IntList {
     this.length = 0;
   }
 
+  /** Forgets the first `count` integers. */
+  drop(count: number): void {
+    this.#data.copyWithin(0, count, this.length);
+    this.length -= count;
+  }
+
   #grow(capacity: number): void {
     const grown = new Int32Array(Math.max(capacity, this.#data.length * 2));
     grown.set(this.#data);

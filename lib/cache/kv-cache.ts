@@ -3,18 +3,23 @@
 import { InferxError } from "../base/errors.ts";
 import { invariant } from "../base/invariant.ts";
 import { checkInt } from "../base/options.ts";
+import { BlockOps } from "./block-ops.ts";
 import { BlockPool } from "./block-pool.ts";
-import { CacheGroup, type CacheGroupSpec } from "./cache-group.ts";
+import { CacheGroup, type CacheGroupOptions, type HeldColumns } from "./cache-group.ts";
+import { type HeldSequence, HeldSequences } from "./held-sequences.ts";
 import { IntList } from "./int-list.ts";
+import { Pins } from "./pins.ts";
 
 export interface CacheOptions {
-  groups: readonly { spec: CacheGroupSpec; numBlocks: number }[];
+  groups: readonly CacheGroupOptions[];
   /** Rows of the device's block tables: sequences that run at a time. */
   maxRows: number;
   /** The longest sequence, in tokens: the width of the tables. */
   maxTokens: number;
   /** Off for models with recurrent state, whose past cannot be shared block by block. */
   prefixCaching: boolean;
+  /** Fill each block with NaN when its content is given up. Default false. */
+  poison?: boolean;
 }
 
 export interface CacheGroupUsage {
@@ -25,6 +30,9 @@ export interface CacheGroupUsage {
   cachedBlocks: number;
   pinnedBlocks: number;
   bytes: number;
+  /** Blocks of host memory, and how many of them are taken by preempted sequences. */
+  hostSlots: number;
+  usedHostSlots: number;
 }
 
 export class CacheState {
@@ -32,31 +40,34 @@ export class CacheState {
   readonly maxTokens: number;
   /** Since the last `beginStep`: (group, row, column, block)*; block -1: no longer read. Apply before the step's forward. */
   readonly deltas = new IntList();
-  /** Since the last `beginStep`: (group, source, destination)*; execute in this order, before the step's forward. */
-  readonly copies = new IntList();
+  /** Of whole blocks; execute in order, before the step's forward. */
+  readonly ops = new BlockOps();
   readonly #rows: BlockPool;
   readonly #isOpen: Uint8Array;
   readonly #numTokens: Int32Array;
   readonly #salts: string[];
   readonly #chains: Int32Array[];
-  readonly #pins = new Map<number, { depth: number; chains: Int32Array[] }>();
+  readonly #held: HeldSequences;
+  readonly #pins: Pins;
   readonly #prefixCaching: boolean;
-  #lastPin = 0;
   #step = 0;
 
   constructor(options: CacheOptions) {
     const maxRows = checkInt("maxRows", options.maxRows, 1);
     this.maxTokens = checkInt("maxTokens", options.maxTokens, 1);
     this.#prefixCaching = options.prefixCaching && options.groups.every(({ spec }) => spec.kind !== "state");
-    this.groups = options.groups.map(({ spec, numBlocks }, index) => {
-      checkInt("numBlocks", numBlocks, 1, 0x7ffffff0);
-      if (spec.kind === "window") checkInt("window", spec.window, 1);
-      return new CacheGroup(index, spec, numBlocks, maxRows, this.maxTokens, this.#prefixCaching);
+    this.groups = options.groups.map((group, index) => {
+      checkInt("numBlocks", group.numBlocks, 1, 0x7ffffff0);
+      checkInt("numHostSlots", group.numHostSlots ?? 0, 0, 0x7ffffff0);
+      if (group.spec.kind === "window") checkInt("window", group.spec.window, 1);
+      return new CacheGroup(index, group, options, this.#prefixCaching, this.ops);
     });
     const widths = new Set(
       options.groups.filter(({ spec }) => spec.kind !== "state").map(({ spec }) => spec.tokensPerBlock),
     );
     invariant(widths.size <= 1, "all paged cache groups have the same tokensPerBlock");
+    this.#held = new HeldSequences(this.groups);
+    this.#pins = new Pins(this.groups);
     this.#rows = new BlockPool(maxRows);
     this.#isOpen = new Uint8Array(maxRows);
     this.#numTokens = new Int32Array(maxRows);
@@ -70,25 +81,41 @@ export class CacheState {
   }
 
   /**
-   * Opens a row for a sequence, sharing cached blocks of its first `limit` tokens, if there is room for `numTokens` in all.
-   * Returns the row, or -1 without having changed anything. `numTokens(row)` tells how many tokens were found.
+   * Opens a row for a sequence, sharing cached blocks of its first `limit` tokens and going on with what `held` has, if there is
+   * room for `numTokens` in all; `held` is then dropped. Returns the row, or -1 without having changed anything. `numTokens(row)`
+   * tells how many tokens were found.
    */
-  open(tokens: Int32Array, limit: number, salt: string, numTokens: number): number {
+  open(tokens: Int32Array, limit: number, salt: string, numTokens: number, held?: HeldSequence): number {
     if (!this.hasFreeRow) return -1;
     const depth = this.#match(tokens, limit, salt);
-    for (const group of this.groups) if (!group.hasRoom(this.#chains[group.index]!, depth, numTokens)) return -1;
-    const row = this.#openRow(depth === 0 ? 0 : depth * this.groups[0]!.spec.tokensPerBlock, salt);
-    for (const group of this.groups) group.open(row, this.#chains[group.index]!, depth, this.deltas);
+    let numFound = depth === 0 ? 0 : depth * this.groups[0]!.spec.tokensPerBlock;
+    const columns = (group: CacheGroup): HeldColumns | undefined => held?.groups[group.index];
+    if (held !== undefined) {
+      const numHeld = Math.min(held.numTokens, limit);
+      const resumes = this.groups.every((group) => group.canResume(columns(group)!, numHeld, held.numTokens));
+      if (resumes) numFound = Math.max(numFound, numHeld);
+    }
+    for (const group of this.groups) {
+      if (!group.hasRoom(this.#chains[group.index]!, depth, numFound, numTokens, columns(group))) return -1;
+    }
+    const row = this.#openRow(numFound, salt);
+    for (const group of this.groups) {
+      group.open(row, this.#chains[group.index]!, depth, numFound, columns(group), this.deltas);
+    }
+    if (held !== undefined) this.drop(held);
     return row;
   }
 
-  /** Opens a row that shares the first `numTokens` tokens of row `source`; -1 when no row is free or they are gone. */
-  fork(source: number, numTokens: number): number {
+  /**
+   * Opens a row that shares the first `numShared` tokens of row `source`; -1 when no row is free, they are gone or there is no room for
+   * `numTokens` in all.
+   */
+  fork(source: number, numShared: number, numTokens: number): number {
     const numSourceTokens = this.#numTokens[source]!;
-    if (!this.hasFreeRow || numTokens > numSourceTokens) return -1;
-    if (!this.groups.every((group) => group.canFork(source, numTokens, numSourceTokens))) return -1;
-    const row = this.#openRow(numTokens, this.#salts[source]!);
-    for (const group of this.groups) group.fork(source, row, numTokens, this.deltas);
+    if (!this.hasFreeRow || numShared > numSourceTokens) return -1;
+    if (!this.groups.every((group) => group.canFork(source, numShared, numSourceTokens, numTokens))) return -1;
+    const row = this.#openRow(numShared, this.#salts[source]!);
+    for (const group of this.groups) group.fork(source, row, numShared, this.deltas);
     return row;
   }
 
@@ -98,7 +125,7 @@ export class CacheState {
     let fitting = numNew;
     for (const group of this.groups) fitting = Math.min(fitting, group.fit(row, numTokens, fitting, this.deltas));
     if (fitting <= 0) return 0;
-    for (const group of this.groups) group.take(row, numTokens, fitting, this.#step, this.deltas, this.copies);
+    for (const group of this.groups) group.take(row, numTokens, fitting, this.#step, this.deltas);
     this.#numTokens[row]! += fitting;
     return fitting;
   }
@@ -115,14 +142,37 @@ export class CacheState {
     this.#rows.release(row);
   }
 
+  /**
+   * Keeps what is in a row that is about to be closed: on the device as long as nobody takes the blocks, then on the host; undefined
+   * where that has too few slots.
+   */
+  hold(row: number): HeldSequence | undefined {
+    return this.#held.hold(row, this.#numTokens[row]!);
+  }
+
+  /** Bytes that `hold` moves to the host if somebody takes all the blocks. */
+  bytesToHold(row: number): number {
+    return this.#held.bytesOf(row, this.#numTokens[row]!);
+  }
+
+  /** Forgets what was held. */
+  drop(held: HeldSequence): void {
+    this.#held.drop(held);
+  }
+
   /** Tokens of a row that have slots: cached, computed or in flight. */
   numTokens(row: number): number {
     return this.#numTokens[row]!;
   }
 
-  /** Blocks that became allocatable, ever, in all groups: until it grows, a failed `open` fails again. */
+  /** Tokens that the prefix cache shares at a time; infinite where there is none. */
+  get sharedTokens(): number {
+    return this.#prefixCaching ? this.groups[0]!.spec.tokensPerBlock : Number.POSITIVE_INFINITY;
+  }
+
+  /** Rows, and blocks in all groups, that became allocatable, ever: until it grows, a failed `open` fails again. */
   get numReturned(): number {
-    let sum = 0;
+    let sum = this.#rows.numReturned;
     for (const { pool } of this.groups) sum += pool.numReturned;
     return sum;
   }
@@ -141,10 +191,11 @@ export class CacheState {
     if (step === this.#step) return;
     this.#step = step;
     this.deltas.clear();
-    this.copies.clear();
+    this.ops.begin();
   }
 
   submitStep(step: number): void {
+    this.ops.take();
     for (const group of this.groups) group.pool.submitEpoch(step);
     this.#rows.submitEpoch(step);
   }
@@ -170,53 +221,43 @@ export class CacheState {
         { depth },
       );
     }
-    const chains = this.groups.map((group) => this.#chains[group.index]!.slice(0, depth));
-    for (const group of this.groups) {
-      for (const block of chains[group.index]!) group.pool.retain(block);
-      group.numPinned += depth;
-    }
-    this.#pins.set(++this.#lastPin, { depth, chains });
-    return this.#lastPin;
+    return this.#pins.add(this.#chains.map((chain) => chain.slice(0, depth)));
   }
 
   unpin(id: number): boolean {
-    const pin = this.#pins.get(id);
-    if (pin === undefined) return false;
-    this.#pins.delete(id);
-    for (const group of this.groups) {
-      for (const block of pin.chains[group.index]!.reverse()) group.pool.release(block);
-      group.numPinned -= pin.depth;
-    }
-    return true;
+    return this.#pins.remove(id);
   }
 
   /** Forgets all cached prefixes and pins; running sequences keep their blocks. */
   clear(): void {
-    for (const id of [...this.#pins.keys()]) this.unpin(id);
+    this.#pins.clear();
     for (const group of this.groups) group.prefix?.clear();
   }
 
   usage(): CacheGroupUsage[] {
-    return this.groups.map(({ pool, spec, numPinned }) => ({
+    return this.groups.map(({ pool, spec, numPinned, host }) => ({
       numBlocks: pool.numBlocks,
       usedBlocks: pool.numUsed,
       cachedBlocks: pool.numEvictable,
       pinnedBlocks: numPinned,
       bytes: pool.numBlocks * spec.bytesPerBlock,
+      hostSlots: host.numSlots,
+      usedHostSlots: host.numSlots - host.numFree,
     }));
   }
 
-  /** Pools, tables, pins and tries against each other. O(blocks + rows * columns). Throws IX_INTERNAL. */
+  /** Pools, tables, pins, host slots and tries against each other. O(blocks + rows * columns). Throws IX_INTERNAL. */
   checkIntegrity(): void {
     for (const group of this.groups) {
       const owned = new Int32Array(group.pool.numBlocks);
       this.#isOpen.forEach((open, row) => {
         if (open === 1) group.countReferences(row, this.#numTokens[row]!, owned);
       });
-      for (const pin of this.#pins.values()) for (const block of pin.chains[group.index]!) owned[block]!++;
+      this.#pins.countReferences(group.index, owned);
       group.pool.checkIntegrity(owned);
       group.prefix?.checkIntegrity();
     }
+    this.#held.checkIntegrity();
     this.#rows.checkIntegrity(Int32Array.from(this.#isOpen));
   }
 

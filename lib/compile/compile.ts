@@ -8,12 +8,14 @@ import { type Architecture, findArchitecture } from "../models/index.ts";
 import { decodePlan, type Plan } from "../passes/decode.ts";
 import { lower } from "../passes/index.ts";
 import type { KernelInfo } from "../passes/select-kernels.ts";
-import { describeTensors, type LoadTensor, locateTensors } from "./tensors.ts";
+import { describeTensors, type LoadOrigin, type LoadTensor, loadOrigin, locateTensors, originKey } from "./tensors.ts";
 
 export interface CompileOptions {
   kernels: readonly KernelInfo[];
   numerics: "f32" | "fast";
   cacheDtype: "f32" | "bf16";
+  /** Results of a sequence do not depend on what else runs; default false. */
+  deterministic?: boolean;
   maxStepTokens: number;
   maxSequences: number;
   /** Rows of a step that can get logits. Default: one for each sequence that decodes, and one more for a newcomer. */
@@ -53,8 +55,9 @@ export interface CompiledModel {
   outputs: string[];
   groups: CacheGroupDeclaration[];
   tensors: LoadTensor[];
-  /** Equal for plans that pack the same tensors in the same way. */
-  loadProgram: unknown;
+  origin: LoadOrigin;
+  /** Equal for plans that pack the same tensors of the same files in the same way. */
+  loadKey: unknown;
   weightBytes: number;
   activationBytes: number;
   parameters: number;
@@ -82,6 +85,7 @@ export function compileModel(checkpoint: Checkpoint, options: CompileOptions): C
     kernels: options.kernels,
     numerics: options.numerics,
     cacheType: `kv_${options.cacheDtype}`,
+    deterministic: options.deterministic ?? false,
     limits: {
       maxTokens: maxStepTokens,
       maxSequences,
@@ -117,7 +121,8 @@ export function compileModel(checkpoint: Checkpoint, options: CompileOptions): C
       dtype: type,
     })),
     tensors: locateTensors(checkpoint, named),
-    loadProgram: plan.weights,
+    origin: loadOrigin(checkpoint),
+    loadKey: [originKey(checkpoint), plan.weights],
     weightBytes: plan.weights.reduce((sum, weight) => sum + packedBytes(weight, options), 0),
     activationBytes: plan.arenaBytes + plan.inputBytes + plan.states.reduce((sum, s) => sum + s.elements * 4, 0),
     parameters: [...checkpoint.tensors.values()].reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),

@@ -2,6 +2,7 @@
 import { BoundedReader } from "../formats/bounded-reader.ts";
 import type { Checkpoint } from "../formats/checkpoint.ts";
 import { dequantize } from "../formats/dequantize.ts";
+import { type RandomDType, randomValues } from "../formats/random-values.ts";
 import { createCaches, interpret } from "../ir/interpret.ts";
 import type { Tensor } from "../ir/ops/op.ts";
 import { viewOps } from "../passes/select-kernels.ts";
@@ -12,15 +13,18 @@ export interface ReferenceStep {
   results: { data: ArrayLike<number>; isInteger: boolean }[];
 }
 
-/** A checkpoint's tensors as f32, each read once. */
-export function tensorReader({ tensors, files }: Checkpoint): (name: string) => Float32Array {
+/** A checkpoint's tensors as f32, each read, or made, once. */
+export function tensorReader({ tensors, files, seed }: Checkpoint): (name: string) => Float32Array {
   const read = new Map<string, Float32Array>();
   return (name) => {
     let data = read.get(name);
     if (!data) {
-      const { dtype, file, byteOffset, byteLength } = tensors.get(name)!;
-      using reader = new BoundedReader(files[file]!.path);
-      data = dequantize(dtype, reader.readAt(byteOffset, byteLength));
+      const { dtype, shape, file, byteOffset, byteLength } = tensors.get(name)!;
+      if (seed !== undefined) data = randomValues(seed, name, shape, dtype as RandomDType);
+      else {
+        using reader = new BoundedReader(files[file]!.path);
+        data = dequantize(dtype, reader.readAt(byteOffset, byteLength));
+      }
       read.set(name, data);
     }
     return data;

@@ -26,6 +26,20 @@ export function describeTensors({ tensors }: Pick<CheckpointFiles, "tensors">): 
   return new Map([...tensors].map(([name, tensor]) => [name, describe(tensor)]));
 }
 
+/** Where the native loader reads: files by their index, or, of random weights, the seed of the values. */
+export type LoadOrigin = string[] | { seed: number };
+
+export function loadOrigin({ files, seed }: CheckpointFiles): LoadOrigin {
+  return seed === undefined ? files.map(({ path }) => path) : { seed };
+}
+
+/** Equal for checkpoints that hold the same numbers under the same names. */
+export function originKey({ files, seed, tensors }: CheckpointFiles): unknown {
+  return seed === undefined
+    ? files.map(({ identity }) => identity)
+    : [seed, [...tensors.values()].map(({ name, dtype, shape }) => [name, dtype, shape])];
+}
+
 /** Where the loader finds the tensors that a load program names. */
 export function locateTensors(files: CheckpointFiles, names: ReadonlySet<string>): LoadTensor[] {
   return [...files.tensors.values()]

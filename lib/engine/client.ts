@@ -72,7 +72,8 @@ export class EngineClient {
       const settle = (error?: InferxError) => {
         signal?.removeEventListener("abort", abort);
         if (error) reject(signal?.aborted ? cancelled() : error);
-        else resolve(client);
+        else if (!signal?.aborted) resolve(client);
+        else void client.dispose().then(() => reject(cancelled())); // the order to stop came when all was loaded
       };
       const onMessage = (message: FromEngine) => {
         if (message.type === "progress") options.onProgress?.(message.loadedBytes, message.totalBytes);

@@ -23,6 +23,11 @@ interface InFlight {
 type OutputName = "token" | "token_logprob" | "top_tokens" | "top_logprobs";
 
 const top = maxTopLogprobs;
+/**
+ * Tokens of the steps that a device runs before its first request. A GPU loads its kernels and chooses among products when it first
+ * meets them, so each size runs twice; the second time says what steps cost, and the first prompt is cut accordingly.
+ */
+const warmUpTokens = { cpu: [], cuda: [1, 64, 256, 1024] };
 
 export class Engine {
   readonly #executor: NativeExecutor;
@@ -73,6 +78,24 @@ export class Engine {
       topLogprobs: new Float32Array(rows * top),
       top,
     };
+    // Attention leaves the rows of no sequence as they are: checked mode would complain.
+    if (!parts.checked) {
+      const { maxStepTokens = 1 } = parts.scheduling;
+      this.#warmUp(warmUpTokens[parts.device.kind].filter((size) => size <= maxStepTokens));
+    }
+  }
+
+  #warmUp(sizes: readonly number[]): void {
+    for (const size of sizes) {
+      for (const calibrates of [false, true]) {
+        const start = performance.now();
+        const { buffer, commands } = this.#inputs;
+        const dims = this.#inputs.fillIdle(size);
+        const step = { dims, inputs: buffer, commands: commands.storage, numCommands: 0, wanted: 0 };
+        this.#executor.wait(this.#executor.submit(step), []);
+        if (calibrates) this.#scheduler.calibrate(size, performance.now() - start);
+      }
+    }
   }
 
   receive(message: ToEngine): void {

@@ -1,6 +1,13 @@
 // From the plain data that the caller's thread sends to what the loop needs: device, weights, executor, cache, text.
-import type { NativeBinding, NativeDeviceInfo, NativeExecutor, NativeTensor } from "../../types/native.d.ts";
-import type { CacheGroupSpec } from "../cache/cache-group.ts";
+import type {
+  NativeBinding,
+  NativeDevice,
+  NativeDeviceInfo,
+  NativeExecutor,
+  NativeTensor,
+  NativeWeights,
+} from "../../types/native.d.ts";
+import type { CacheGroupOptions } from "../cache/cache-group.ts";
 import { CacheState } from "../cache/kv-cache.ts";
 import type { SchedulerOptions } from "../sched/options.ts";
 import type { PolicyName } from "../sched/policies/index.ts";
@@ -16,9 +23,9 @@ export interface EngineConfig {
   layout: InputLayout;
   /** Names of the plan's outputs, in its order. */
   outputs: readonly string[];
-  weights: { tensors: NativeTensor[]; files: string[]; key: string };
+  weights: { tensors: NativeTensor[]; origin: string[] | { seed: number }; key: string };
   cache: {
-    groups: { spec: CacheGroupSpec; numBlocks: number }[];
+    groups: CacheGroupOptions[];
     maxRows: number;
     maxTokens: number;
     prefixCaching: boolean;
@@ -26,7 +33,7 @@ export interface EngineConfig {
   scheduling: Pick<SchedulerOptions, "maxStepTokens" | "maxLogitRows" | "targetStepMs" | "maxQueued">;
   policy: PolicyName;
   tokenizer: SharedTokenizer | undefined;
-  /** Look for NaN after each op. */
+  /** Look for NaN after each op, and fill freed blocks with it. */
   checked: boolean;
 }
 
@@ -42,6 +49,27 @@ export interface EngineParts {
   createText: (spec: RequestSpec) => TextSink;
   device: NativeDeviceInfo;
   threads: number;
+  checked: boolean;
+}
+
+async function loadWeights(
+  native: NativeBinding,
+  device: NativeDevice,
+  config: EngineConfig,
+  onProgress: (loadedBytes: number, totalBytes: number) => void,
+  onCancel: (cancel: () => void) => void,
+): Promise<NativeWeights> {
+  const { tensors, origin, key } = config.weights;
+  const weights = new native.Weights(device, config.plan, tensors, origin, key);
+  onCancel(() => weights.cancel());
+  const timer = setInterval(() => onProgress(...weights.progress()), progressMs);
+  try {
+    await weights.ready();
+  } finally {
+    clearInterval(timer);
+  }
+  onProgress(...weights.progress());
+  return weights;
 }
 
 /** How often loading reports progress. */
@@ -59,27 +87,28 @@ export async function openParts(
 ): Promise<EngineParts> {
   const { kind, index, threads, cudaLibrary } = config.device;
   const device = new native.Device(kind, index, threads, cudaLibrary);
-  const { tensors, files, key } = config.weights;
-  const weights = new native.Weights(device, config.plan, tensors, files, key);
-  onCancel(() => weights.cancel());
-  const timer = setInterval(() => onProgress(...weights.progress()), progressMs);
+  let executor: NativeExecutor | undefined;
+  let weights: NativeWeights | undefined;
+  const close = () => {
+    executor?.close();
+    weights?.release();
+    device.close();
+  };
   try {
-    await weights.ready();
-  } finally {
-    clearInterval(timer);
+    weights = await loadWeights(native, device, config, onProgress, onCancel);
+    executor = new native.Executor(device, config.plan, weights, {
+      blocks: config.cache.groups.map(({ numBlocks }) => numBlocks),
+      hostSlots: config.cache.groups.map(({ numHostSlots = 0 }) => numHostSlots),
+      checked: config.checked,
+    });
+  } catch (error) {
+    close();
+    throw error;
   }
-  onProgress(...weights.progress());
-  const executor = new native.Executor(device, config.plan, weights, {
-    blocks: config.cache.groups.map(({ numBlocks }) => numBlocks),
-    checked: config.checked,
-  });
   return {
     executor,
-    close: () => {
-      executor.close();
-      weights.release();
-    },
-    cache: new CacheState(config.cache),
+    close,
+    cache: new CacheState({ ...config.cache, poison: config.checked }),
     layout: config.layout,
     outputs: config.outputs,
     scheduling: config.scheduling,
@@ -87,5 +116,6 @@ export async function openParts(
     createText: createTextSinks(native, config.tokenizer),
     device: device.info(),
     threads: device.numThreads,
+    checked: config.checked,
   };
 }

@@ -26,7 +26,7 @@ export async function* planDifferences(
   tokens: readonly number[],
 ): AsyncGenerator<StepDifference> {
   const reference = interpretForward(checkpoint, compiled, tokens);
-  const run = await SingleRun.open(binding, device, checkpoint, compiled, contextLength);
+  const run = await SingleRun.open(binding, device, compiled, contextLength);
   try {
     for (const [step, { name, results }] of reference.entries()) {
       run.reset();

@@ -1,9 +1,8 @@
 // From a path and options to everything that an engine needs: checkpoint read, architecture compiled, text ready, sizes known.
 // Takes no memory for weights or cache; runs in the caller's thread.
 import { createHash } from "node:crypto";
-import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { NativeBinding, NativeDevice, NativeDeviceInfo } from "../../types/native.d.ts";
+import type { NativeBinding, NativeDevice } from "../../types/native.d.ts";
 import { InferxError } from "../base/errors.ts";
 import { unreachable } from "../base/invariant.ts";
 import { checkChoice, checkInt, checkNumber } from "../base/options.ts";
@@ -15,13 +14,15 @@ import {
   checkSourceUnchanged,
   type ModelSource,
   openModelSource,
+  type RandomModel,
 } from "../compile/model-source.ts";
-import { cudaLibrary, native } from "../native/binding.ts";
+import { native } from "../native/binding.ts";
 import type { PolicyName } from "../sched/policies/index.ts";
+import { type DeviceChoice, deviceChoices } from "./device-choice.ts";
 import type { EngineConfig } from "./parts.ts";
 import { planDifferences, type StepDifference } from "./plan-difference.ts";
 import { PromptEncoder } from "./prompt-encoder.ts";
-import { type CacheSize, checkFits, numBlocks } from "./sizing.ts";
+import { type CacheSize, checkFits, numBlocks, numHostSlots } from "./sizing.ts";
 import { TokenTable } from "./token-table.ts";
 
 export interface PrepareOptions {
@@ -29,6 +30,7 @@ export interface PrepareOptions {
   threads?: number | undefined;
   contextLength?: number | undefined;
   numerics?: "f32" | "fast" | undefined;
+  deterministic?: boolean | undefined;
   cache?: { dtype?: "auto" | "f32" | "bf16" | undefined } | undefined;
   architectures?: readonly Architecture[] | undefined;
   chatTemplate?: string | undefined;
@@ -47,7 +49,9 @@ export interface EngineOptions {
   targetStepMs?: number | undefined;
 }
 
-const defaults = { maxStepTokens: 512, maxSequences: 256, maxContext: 32768, maxQueued: 4096, targetStepMs: 50 };
+const defaults = { maxSequences: 256, maxContext: 32768, maxQueued: 4096 };
+/** Products reach their speed with so many tokens; the time is that of a step of prompts alone. */
+const stepDefaults = { cpu: { tokens: 512, targetMs: 50 }, cuda: { tokens: 4096, targetMs: 100 } };
 /** Slots of a block: small enough for short prefixes to be shared, large enough for wide loads. */
 const tokensPerBlock = { cpu: 32, cuda: 64 };
 
@@ -56,51 +60,24 @@ export function bundledModelPath(): string {
   return join(packageRoot(), "models", "demo", "demo-q8_0.gguf");
 }
 
-interface OpenedDevice {
-  device: NativeDevice;
-  info: NativeDeviceInfo;
-  library: string;
-}
-
-/** Makers of the devices that may run a model, best first. @throws IX_INVALID_ARGUMENT; IX_NO_DEVICE with the reason */
-function deviceChoices(binding: NativeBinding, options: PrepareOptions): (() => OpenedDevice)[] {
-  const wanted = checkChoice("device", options.device ?? "auto", ["auto", "cpu", "cuda"]);
-  const threads = options.threads === undefined ? 0 : checkInt("threads", options.threads, 1, 1024);
-  if (threads > 4 * availableParallelism()) {
-    throw new InferxError(
-      "IX_INVALID_ARGUMENT",
-      `threads ${threads} is far above the ${availableParallelism()} processors of this machine`,
-      { option: "threads" },
-    );
-  }
-  const library = wanted === "cpu" ? "" : cudaLibrary(); // looking at a GPU takes some of its memory
-  const { usable, unusable } = binding.devices(library);
-  const kinds = wanted === "auto" ? (["cuda", "cpu"] as const) : [wanted];
-  const found = kinds.flatMap((kind) => usable.find((device) => device.kind === kind) ?? []);
-  if (found.length === 0) {
-    const reason = unusable.find((device) => device.kind === wanted)?.reason ?? "no such device was found";
-    throw new InferxError("IX_NO_DEVICE", `the ${wanted} device cannot be used: ${reason}`, { device: wanted, reason });
-  }
-  return found.map((info) => () => ({ device: new binding.Device(info.kind, 0, threads, library), info, library }));
-}
-
 /**
- * Reads and compiles a model. `path`: a Hugging Face folder or a `.gguf` file; default: the bundled model. `device: "auto"` takes the
+ * Reads and compiles a model. `from`: a Hugging Face folder, a `.gguf` file or random weights; default: the bundled model. `device: "auto"` takes the
  * first device whose kernels cover the model; `info` says which.
  * @throws as `Model.load`, except for what only loading the weights can show
  */
-export function prepareModel(path: string | undefined, options: PrepareOptions): PreparedModel {
+export function prepareModel(from: string | RandomModel | undefined, options: PrepareOptions): PreparedModel {
   options.onProgress?.({ phase: "read", loadedBytes: 0, totalBytes: 0 });
   const binding = native();
-  const where = path ?? bundledModelPath();
-  const source = openModelSource(where);
+  const where = from ?? bundledModelPath();
+  const source = openModelSource(where, options.architectures);
   options.onProgress?.({ phase: "compile", loadedBytes: 0, totalBytes: 0 });
-  const choices = deviceChoices(binding, options);
-  for (const [i, open] of choices.entries()) {
+  let { choices, note } = deviceChoices(binding, options);
+  for (const [i, choice] of choices.entries()) {
     try {
-      return new PreparedModel(binding, where, source, open(), options);
+      return new PreparedModel(binding, typeof where === "string" ? where : "", source, choice, note, options);
     } catch (error) {
       if (i === choices.length - 1 || !InferxError.is(error) || error.code !== "IX_NO_KERNEL") throw error;
+      note = error.message;
     }
   }
   return unreachable(choices as never);
@@ -112,12 +89,12 @@ export class PreparedModel {
   readonly tokens: TokenTable;
   readonly #binding: NativeBinding;
   readonly #path: string;
-  readonly #device: NativeDevice;
-  readonly #deviceInfo: NativeDeviceInfo;
-  readonly #cudaLibrary: string;
+  readonly #device: DeviceChoice;
+  readonly #deviceNote: string | undefined;
   readonly #contextLength: number;
   readonly #longRopeAfter: number;
   readonly #options: PrepareOptions;
+  readonly #numThreads: number;
   readonly #numerics: "f32" | "fast";
   readonly #cacheDtype: "f32" | "bf16";
   #compiled: CompiledModel | undefined;
@@ -126,16 +103,17 @@ export class PreparedModel {
     binding: NativeBinding,
     path: string,
     source: ModelSource,
-    opened: OpenedDevice,
+    device: DeviceChoice,
+    deviceNote: string | undefined,
     options: PrepareOptions,
   ) {
     this.#binding = binding;
     this.#path = path;
     const { checkpoint } = source;
     this.checkpoint = checkpoint;
-    this.#device = opened.device;
-    this.#deviceInfo = opened.info;
-    this.#cudaLibrary = opened.library;
+    this.#device = device;
+    this.#deviceNote = deviceNote;
+    this.#numThreads = this.#withDevice(({ numThreads }) => numThreads);
     this.#options = options;
     const own = source.contextLength;
     const length = options.contextLength ?? Math.min(own, defaults.maxContext);
@@ -145,7 +123,7 @@ export class PreparedModel {
     const { numerics, cache } = options;
     this.#numerics =
       numerics === undefined
-        ? defaultNumerics(dtypes, opened.info.kind)
+        ? defaultNumerics(dtypes, device.info.kind)
         : checkChoice("numerics", numerics, ["f32", "fast"]);
     const dtype = cache?.dtype ?? "auto";
     this.#cacheDtype =
@@ -163,31 +141,53 @@ export class PreparedModel {
     return this.#compiled;
   }
 
+  /** Opens the device for the length of a call only: what holds it, or what it met, is the engines' business. */
+  #withDevice<T>(use: (device: NativeDevice) => T): T {
+    const device = this.#openDevice();
+    try {
+      return use(device);
+    } finally {
+      device.close();
+    }
+  }
+  #openDevice(): NativeDevice {
+    const { info, threads, library } = this.#device;
+    return new this.#binding.Device(info.kind, info.index, threads, library);
+  }
+
   #compile(bounds: { maxStepTokens: number; maxSequences: number; maxLogitRows?: number }): CompiledModel {
-    return compileModel(this.checkpoint, {
-      ...bounds,
-      kernels: this.#device.kernels(),
-      numerics: this.#numerics,
-      cacheDtype: this.#cacheDtype,
-      contextLength: this.#contextLength,
-      tokensPerBlock: tokensPerBlock[this.#deviceInfo.kind],
-      architectures: this.#options.architectures ?? [],
-      panelBytes: (layout, columns) => this.#device.panelBytes(layout, columns),
-      panelRows: this.#device.layouts()[0]?.panelRows ?? 1,
-    });
+    return this.#withDevice((device) =>
+      compileModel(this.checkpoint, {
+        ...bounds,
+        kernels: device.kernels(),
+        numerics: this.#numerics,
+        cacheDtype: this.#cacheDtype,
+        deterministic: this.#options.deterministic ?? false,
+        contextLength: this.#contextLength,
+        tokensPerBlock: tokensPerBlock[this.#device.info.kind],
+        architectures: this.#options.architectures ?? [],
+        panelBytes: (layout, columns) => device.panelBytes(layout, columns),
+        panelRows: device.layouts()[0]?.panelRows ?? 1,
+      }),
+    );
   }
 
   /** What each step of a prompt's forward makes, beside the reference interpreter. */
   async *differences(prompt: string | readonly number[]): AsyncGenerator<StepDifference> {
     const tokens = Array.from(await this.text.encode(prompt, {}));
     const compiled = this.#compile({ maxStepTokens: tokens.length, maxSequences: 1, maxLogitRows: tokens.length });
-    yield* planDifferences(this.#binding, this.#device, this.checkpoint, compiled, this.#contextLength, tokens);
+    const device = this.#openDevice();
+    try {
+      yield* planDifferences(this.#binding, device, this.checkpoint, compiled, this.#contextLength, tokens);
+    } finally {
+      device.close();
+    }
   }
 
   #maxStepTokens(value = this.#options.maxStepTokens): number {
     return checkInt(
       "maxStepTokens",
-      value ?? Math.min(defaults.maxStepTokens, Math.max(1, this.#contextLength)),
+      value ?? Math.min(stepDefaults[this.#device.info.kind].tokens, Math.max(1, this.#contextLength)),
       1,
       65536,
     );
@@ -199,29 +199,28 @@ export class PreparedModel {
   /** Everything for an engine; checks that it fits. @throws IX_OUT_OF_MEMORY, IX_INVALID_ARGUMENT */
   engineConfig(options: EngineOptions): EngineConfig & { memory: MemoryPlan } {
     checkSourceUnchanged(this.checkpoint);
-    const memory = this.memoryPlan(options);
-    checkFits(memory, memory.freeBytes);
+    const memory = this.memoryPlan(options, true);
     const compiled = this.compiled(
       this.#maxStepTokens(options.maxStepTokens),
       this.#maxSequences(options.maxSequences),
     );
-    const files = this.checkpoint.files;
     const key = createHash("sha256")
-      .update(JSON.stringify([files.map((f) => f.identity), this.#deviceInfo.kind, compiled.loadProgram]))
+      .update(JSON.stringify([this.#device.info.kind, compiled.loadKey]))
       .digest("hex");
+    const hostSlots = numHostSlots(options.cache, memory, this.#device.info.kind);
     return {
       device: {
-        kind: this.#deviceInfo.kind,
-        index: this.#deviceInfo.index,
-        threads: this.#options.threads ?? 0,
-        cudaLibrary: this.#cudaLibrary,
+        kind: this.#device.info.kind,
+        index: this.#device.info.index,
+        threads: this.#device.threads,
+        cudaLibrary: this.#device.library,
       },
       plan: compiled.plan,
       layout: compiled.layout,
       outputs: compiled.outputs,
-      weights: { tensors: compiled.tensors, files: files.map((f) => f.path), key },
+      weights: { tensors: compiled.tensors, origin: compiled.origin, key },
       cache: {
-        groups: compiled.groups.map((spec) => ({ spec, numBlocks: memory.blocks })),
+        groups: compiled.groups.map((spec) => ({ spec, numBlocks: memory.blocks, numHostSlots: hostSlots })),
         maxRows: compiled.maxSequences,
         maxTokens: this.#contextLength,
         prefixCaching: options.cache.prefixCache ?? true,
@@ -229,7 +228,12 @@ export class PreparedModel {
       scheduling: {
         maxStepTokens: compiled.maxStepTokens,
         maxLogitRows: compiled.maxSequences,
-        targetStepMs: checkNumber("targetStepMs", options.targetStepMs ?? defaults.targetStepMs, 1, 60_000),
+        targetStepMs: checkNumber(
+          "targetStepMs",
+          options.targetStepMs ?? stepDefaults[this.#device.info.kind].targetMs,
+          1,
+          60_000,
+        ),
         maxQueued: checkInt("maxQueuedRequests", options.maxQueuedRequests ?? defaults.maxQueued, 1),
       },
       policy: options.policy ?? "fcfs",
@@ -239,18 +243,21 @@ export class PreparedModel {
     };
   }
 
-  /** Bytes that weights, cache and activations will take. @throws IX_OUT_OF_MEMORY when the cache's wish holds no block */
-  memoryPlan(options: Pick<EngineOptions, "cache" | "maxStepTokens" | "maxSequences">) {
+  /** Bytes that weights, cache and activations will take. @throws IX_OUT_OF_MEMORY when the cache's wish holds no block, or `mustFit` */
+  memoryPlan(options: Pick<EngineOptions, "cache" | "maxStepTokens" | "maxSequences">, mustFit = false) {
     const compiled = this.compiled(
       this.#maxStepTokens(options.maxStepTokens),
       this.#maxSequences(options.maxSequences),
     );
-    const blockTokens = tokensPerBlock[this.#deviceInfo.kind];
+    const { weightBytes, activationBytes, maxSequences } = compiled;
+    const { kind, freeBytes, memoryBytes } = this.#withDevice((device) => device.info());
+    const blockTokens = tokensPerBlock[kind];
     const blockBytes = compiled.groups.reduce((sum, group) => sum + group.bytesPerBlock, 0);
-    const { freeBytes } = this.#device.info();
-    const blocks = numBlocks(options.cache, blockBytes, Math.ceil(this.#contextLength / blockTokens), freeBytes);
-    const { weightBytes, activationBytes } = compiled;
+    const shape = { blockBytes, blockTokens, contextLength: this.#contextLength, maxSequences };
+    const around = { kind, weightBytes, activationBytes, freeBytes, memoryBytes };
+    const blocks = numBlocks(options.cache, shape, around);
     const cacheBytes = blocks * blockBytes;
+    if (mustFit) checkFits(cacheBytes, shape, around);
     const totalBytes = weightBytes + cacheBytes + activationBytes;
     return {
       architecture: this.checkpoint.architecture,
@@ -272,7 +279,8 @@ export class PreparedModel {
     const compiled = this.#compiled!;
     const formats: Record<string, number> = {};
     for (const { dtype } of this.checkpoint.tensors.values()) formats[dtype] = (formats[dtype] ?? 0) + 1;
-    const { kind, name, arch } = this.#deviceInfo;
+    const { kind, name, arch } = this.#device.info;
+    const note = this.#deviceNote;
     return {
       architecture: memory.architecture,
       path: this.#path,
@@ -282,7 +290,7 @@ export class PreparedModel {
       layers: compiled.layers,
       hiddenSize: compiled.hiddenSize,
       formats,
-      device: { kind, name, arch, threads: this.#device.numThreads },
+      device: { kind, name, arch, threads: this.#numThreads, ...(note === undefined ? {} : { note }) },
       numerics: this.#numerics,
       cacheDtype: this.#cacheDtype,
       weightBytes: memory.weightBytes,

@@ -2,7 +2,6 @@
 import type { NativeBinding, NativeDevice, NativeExecutor } from "../../types/native.d.ts";
 import { invariant } from "../base/invariant.ts";
 import type { CompiledModel } from "../compile/compile.ts";
-import type { Checkpoint } from "../compile/model-source.ts";
 
 export interface SingleRunOptions {
   /** Look for NaN after each op. */
@@ -29,14 +28,12 @@ export class SingleRun {
   static async open(
     binding: NativeBinding,
     device: NativeDevice,
-    checkpoint: Checkpoint,
     compiled: CompiledModel,
     contextLength: number,
     { checked = false }: SingleRunOptions = {},
   ): Promise<SingleRun> {
-    const files = checkpoint.files.map((file) => file.path);
-    const key = `single run ${device.info().kind} ${checkpoint.files.map((file) => file.identity)} ${JSON.stringify(compiled.loadProgram)}`;
-    const weights = new binding.Weights(device, compiled.plan, compiled.tensors, files, key);
+    const key = `single run ${device.info().kind} ${JSON.stringify(compiled.loadKey)}`;
+    const weights = new binding.Weights(device, compiled.plan, compiled.tensors, compiled.origin, key);
     await weights.ready();
     const blocks = Math.ceil(contextLength / (compiled.groups[0]?.tokensPerBlock ?? 1));
     const executor = new binding.Executor(device, compiled.plan, weights, {

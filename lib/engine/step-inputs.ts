@@ -1,6 +1,7 @@
 // Writes a step plan into the executor's input buffer and command list. Fixed offsets, no allocation per step.
 import { InferxError } from "../base/errors.ts";
 import { invariant } from "../base/invariant.ts";
+import { blockOp } from "../cache/block-ops.ts";
 import { IntList } from "../cache/int-list.ts";
 import type { CacheState } from "../cache/kv-cache.ts";
 import type { StepPlan } from "../sched/step-plan.ts";
@@ -14,10 +15,9 @@ export interface InputLayout {
   inputs: ReadonlyMap<string, { offset: number; elements: number }>;
 }
 
-// csrc/core/executor.h, Command
+// csrc/core/row_state.h, Command; those of whole blocks are in lib/cache/block-ops.ts
 const command = {
   tableEntry: 1,
-  copyBlock: 2,
   clearHistory: 3,
   promptHistory: 4,
   answerHistory: 5,
@@ -108,14 +108,13 @@ export class StepInputs {
 
   /** Fills the buffer; `requestOf` gives each sequence's request. Returns T, R, S. */
   fill(plan: StepPlan, requestOf: (id: number) => EngineRequest): [number, number, number] {
-    const { tableDeltas, blockCopies } = plan;
+    const { tableDeltas, blockOps } = plan;
     for (let i = 0; i < tableDeltas.length; i += 4) {
       this.commands.push(command.tableEntry);
       this.commands.append(tableDeltas, i, i + 4);
     }
-    for (let i = 0; i < blockCopies.length; i += 3) {
-      this.commands.push(command.copyBlock);
-      this.commands.append(blockCopies, i, i + 3);
+    for (let i = 0; i < blockOps.length; i += 4) {
+      this.commands.append(blockOps, i, i + (blockOps[i] === blockOp.poison ? 3 : 4));
     }
     const at = this.#at;
     this.#i32.set(plan.tokens.view(), at.tokens);
@@ -133,6 +132,15 @@ export class StepInputs {
     this.#i32[at.seq_start + plan.numSequences] = token;
     invariant(logits <= this.#layout.maxSampleRows, `${logits} rows of logits in a step`);
     return [token, plan.numSequences, logits];
+  }
+
+  /** Fills the buffer with tokens of no sequence, which change nothing. Returns T, R, S. */
+  fillIdle(count: number): [number, number, number] {
+    for (const start of [this.#at.tokens, this.#at.positions, this.#at.rope_row])
+      this.#i32.fill(0, start, start + count);
+    for (const start of this.#slots) this.#i32.fill(-1, start, start + count);
+    this.#i32[this.#at.seq_start] = 0;
+    return [count, 0, 0];
   }
 
   #fillSequence(plan: StepPlan, i: number, token: number, count: number, ropeRow: number): void {

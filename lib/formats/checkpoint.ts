@@ -55,7 +55,10 @@ export interface Checkpoint {
   architecture: string;
   generationConfig: Record<string, unknown>;
   tensors: Map<string, TensorInfo>;
+  /** Empty where `seed` is set. */
   files: FileRef[];
+  /** The tensors lie in no file: their values are made from this number (random-values.ts). */
+  seed?: number;
   /** Undefined when the folder has none: the model then takes token ids only. */
   tokenizer: TokenizerSource | undefined;
   /** The template named "default", or the only one. */
@@ -102,23 +105,18 @@ function openFolder(folder: string): Checkpoint {
   const generationConfig = optionalJson("generation_config.json");
   const tokenizerConfig = optionalJson("tokenizer_config.json");
   const specialTokensMap = optionalJson("special_tokens_map.json");
-  const config = normaliseHfConfig(raw);
   const chatTemplates = readChatTemplates(folder, tokenizerConfig);
+  const bare = checkpointOfConfig(raw);
   const checkpoint: Checkpoint = {
-    kind: "hf",
-    config,
-    architecture: architectureOf(raw),
+    ...bare,
     generationConfig,
-    tensors: new Map(),
     files,
     tokenizer: readTokenizer(folder, tokenizerConfig, specialTokensMap),
     chatTemplate: chatTemplates.default,
     chatTemplates,
     specialTokens: { ...specialTexts(specialTokensMap), ...specialTexts(tokenizerConfig) },
-    eosTokenIds: tokenIds(generationConfig.eos_token_id ?? config.eos_token_id),
+    eosTokenIds: tokenIds(generationConfig.eos_token_id ?? bare.config.eos_token_id),
   };
-  // Published gemma 3 checkpoints wrap the text model in one for images; its text part is the class below.
-  if (checkpoint.architecture === "Gemma3ForConditionalGeneration") checkpoint.architecture = "Gemma3ForCausalLM";
   for (const tensor of tensors.values()) {
     const info: TensorInfo = { ...tensor, name: plainName(tensor.name, checkpoint.architecture) };
     if (checkpoint.architecture === "GPT2LMHeadModel" && /\.c_(attn|proj|fc)\.weight$/.test(info.name))
@@ -126,6 +124,26 @@ function openFolder(folder: string): Checkpoint {
     checkpoint.tensors.set(info.name, info);
   }
   return checkpoint;
+}
+
+/** What a config.json says by itself: a checkpoint with no tensors and no text. Errors: IX_MODEL_CONFIG. */
+export function checkpointOfConfig(raw: HfConfig): Checkpoint {
+  const config = normaliseHfConfig(raw);
+  const architecture = architectureOf(raw);
+  return {
+    kind: "hf",
+    config,
+    // Published gemma 3 checkpoints wrap the text model in one for images; its text part is the class named here.
+    architecture: architecture === "Gemma3ForConditionalGeneration" ? "Gemma3ForCausalLM" : architecture,
+    generationConfig: {},
+    tensors: new Map(),
+    files: [],
+    tokenizer: undefined,
+    chatTemplate: undefined,
+    chatTemplates: {},
+    specialTokens: {},
+    eosTokenIds: tokenIds(config.eos_token_id),
+  };
 }
 
 /** The name under which the class of today saves the tensor. */

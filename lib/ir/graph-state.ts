@@ -24,11 +24,16 @@ export function operandShapes(op: Op, operands: Node["operands"]): Record<string
   return Object.fromEntries(op.signature.operands.map(({ name }, i) => [name, operands[i]?.shape]));
 }
 
-/** What a value may stand for: an operand of a float type also takes weights, whose storage a later pass decides. */
+/** What a value may stand for: an operand of a float type also takes weights, whose storage a later pass decides, and narrowed results. */
 export function fitsType(value: Value, type: string): boolean {
   if (type.startsWith("kv_")) return value.kind === "cache";
   if (type === "W") return value.kind === "weight";
-  return value.dtype === type || (type === "f32" && value.kind === "weight");
+  return value.dtype === type || (type === "f32" && (value.kind === "weight" || isNarrow(value)));
+}
+
+/** A float result kept in 16 bits. */
+export function isNarrow(value: Value): boolean {
+  return value.kind === "result" && value.dtype === "bf16";
 }
 
 export class GraphState {

@@ -7,8 +7,11 @@
  */
 export type Dim = number | "T" | "R" | "S" | "P" | "C" | "B";
 
-/** Arithmetic types of results and inputs. Weights have a checkpoint dtype ("bf16", "q4_k") and later a layout ("p32_q4_k"); caches "kv". */
-export type DataType = "f32" | "i32" | "u32";
+/**
+ * Arithmetic types of results and inputs. Weights have a checkpoint dtype ("bf16", "q4_k") and later a layout ("p32_q4_k"); caches "kv".
+ * Builders and ops know float results as f32; passes/narrow.ts makes some of them bf16.
+ */
+export type DataType = "f32" | "i32" | "u32" | "bf16";
 
 /**
  * Rows of one checkpoint tensor, seen as a matrix: the last dimension is a row, all others are counted together; of a

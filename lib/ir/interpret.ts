@@ -29,6 +29,16 @@ export function createCaches(graph: Graph, blocks: number, blockTokens: number):
   });
 }
 
+/** The nearest values with the upper half of a single's bits, ties to even; NaN stays NaN. */
+function roundToBf16(data: Tensor["data"]): Float32Array {
+  const rounded = Float32Array.from(data);
+  const bits = new Uint32Array(rounded.buffer);
+  for (let i = 0; i < bits.length; i++) {
+    if (!Number.isNaN(rounded[i])) bits[i] = (bits[i]! + 0x7fff + ((bits[i]! >>> 16) & 1)) & 0xffff0000;
+  }
+  return rounded;
+}
+
 /** Keeps assembled weights between steps. */
 const assembled = new WeakMap<InterpretOptions["tensor"], Map<string, Tensor>>();
 
@@ -71,7 +81,9 @@ export function interpret(graph: Graph, options: InterpretOptions): Map<string, 
       const value = node.operands[i];
       if (value) operands[name] = load(value);
     });
-    const made = op.evaluate(operands, node.attrs);
+    const made = op.evaluate(operands, node.attrs).map((result, i) => {
+      return node.outputs[i]!.dtype === "bf16" ? { ...result, data: roundToBf16(result.data) } : result;
+    });
     for (const [i, value] of node.outputs.entries()) results.set(value, made[i]!);
     trace?.(node.name, made);
   }

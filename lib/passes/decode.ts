@@ -135,8 +135,9 @@ export function decodePlan(bytes: Uint8Array): Plan {
     const [type, dims, offset, stride] = [typeCode(r), named(r.dims()), r.u64(), r.i64()];
     if (space === "arena") {
       const [rows, columns] = dims.map(bound);
-      require(dims.length === 2 && stride >= columns! && offset % 4 === 0, "operand in the arena");
-      require(offset + 4 * (Math.max(rows! - 1, 0) * stride + columns!) <=
+      const bytes = format.elementBytes(type);
+      require(dims.length === 2 && stride >= columns! && offset % bytes === 0, "operand in the arena");
+      require(offset + bytes * (Math.max(rows! - 1, 0) * stride + columns!) <=
         header.arenaBytes, "operand outside of the arena");
     } else if (space === "cache") {
       require(offset % (groups[index]!.blockBytes / groups[index]!.layers) === 0 &&
@@ -185,7 +186,7 @@ export function decodePlan(bytes: Uint8Array): Plan {
       programs[r.index(programs.length, "program")]!,
       operands[r.index(operands.length, "operand")]!,
     ];
-    require(operand.space === "arena", `output ${name} outside of the arena`);
+    require(operand.space === "arena" && operand.type !== "bf16", `place or type of output ${name}`);
     return { name, program, operand };
   });
   return { ...header, kernels, weights, constants, inputs, states, groups, programs: read, outputs };

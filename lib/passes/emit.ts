@@ -68,7 +68,7 @@ export function emit(graph: Graph, { kernels, memory, limits, cacheType, buildId
       }
       case "result": {
         const { offset, stride } = memory.arena.get(value)!;
-        return ["arena", 0, value.dtype as "f32" | "i32" | "u32", dims, offset, stride];
+        return ["arena", 0, value.dtype as "f32" | "i32" | "u32" | "bf16", dims, offset, stride];
       }
     }
   };

@@ -18,7 +18,8 @@ export function fold(graph: Graph): Graph {
   for (const original of graph.nodes) {
     const node = { ...original, operands: original.operands.map((value) => value && (replaced.get(value) ?? value)) };
     const constant = evaluate(node);
-    const key = JSON.stringify([node.op, node.operands.map(numberOf), node.attrs, node.program]);
+    const types = node.outputs.map(({ dtype }) => dtype);
+    const key = JSON.stringify([node.op, node.operands.map(numberOf), node.attrs, node.program, types]);
     const equal = node.op === "sample" ? undefined : seen.get(key);
     if (constant) replaced.set(node.outputs[0]!, constant);
     else if (equal) for (const [i, output] of node.outputs.entries()) replaced.set(output, equal.outputs[i]!);

@@ -10,6 +10,7 @@ import { emit } from "./emit.ts";
 import { fold } from "./fold.ts";
 import { fuse } from "./fuse.ts";
 import { lowerQuant } from "./lower-quant.ts";
+import { narrow } from "./narrow.ts";
 import { type Limits, planMemory, printMemory } from "./plan-memory.ts";
 import { printPlan } from "./print-plan.ts";
 import { availableOps, type KernelChoice, type KernelInfo, selectKernels } from "./select-kernels.ts";
@@ -22,10 +23,12 @@ export interface LowerOptions {
   /** What the device reported. */
   kernels: readonly KernelInfo[];
   limits: Limits;
-  /** Default "f32"; "fast" lets block formats compute in int8 and bf16 weights in bf16. */
+  /** Default "f32"; "fast" lets block formats compute in int8 and bf16 weights in bf16, and keeps what it can in bf16 between nodes. */
   numerics?: "f32" | "fast";
   /** Default "kv_f32". "kv_bf16" needs blocks of 32 or 64 tokens and even head widths. */
   cacheType?: "kv_f32" | "kv_bf16";
+  /** Only kernels whose results for a token do not depend on the other tokens of its step; default false. */
+  deterministic?: boolean;
   /** Ops that may run on another backend's kernels; default none. */
   fallbackOps?: readonly string[];
   /** Most likely tokens whose log-probabilities a step can report; default 20. */
@@ -48,7 +51,7 @@ export interface Lowered {
  * @throws IX_PLAN, IX_UNSUPPORTED_FORMAT, IX_NO_KERNEL as the passes do; IX_INVALID_ARGUMENT for limits out of range.
  */
 export function lower(graph: Graph, options: LowerOptions): Lowered {
-  const { kernels, limits, fallbackOps = [], topLogprobs = 20, buildId = 0 } = options;
+  const { kernels, limits, deterministic = false, fallbackOps = [], topLogprobs = 20, buildId = 0 } = options;
   const numerics = checkChoice("numerics", options.numerics ?? "f32", ["f32", "fast"]);
   const cacheType = checkChoice("cacheType", options.cacheType ?? "kv_f32", ["kv_f32", "kv_bf16"]);
   for (const [name, value] of Object.entries(limits)) checkInt(`limits.${name}`, value, 1, 2 ** 24);
@@ -70,13 +73,14 @@ export function lower(graph: Graph, options: LowerOptions): Lowered {
       );
     }
   }
-  const choice: KernelChoice = { kernels, numerics, cacheType, fallbackOps: new Set(fallbackOps) };
+  const choice: KernelChoice = { kernels, numerics, cacheType, deterministic, fallbackOps: new Set(fallbackOps) };
   const dumps = new Map<string, () => string>();
 
   const passes: readonly (readonly [string, (graph: Graph) => Graph])[] = [
     ["verify", verify],
     ["lower-quant", lowerQuant],
     ["fuse", (g) => verify(fuse(g, availableOps(choice)))],
+    ["narrow", (g) => narrow(g, choice)],
     ["select-kernels", (g) => selectKernels(g, choice)],
     ["fold", (g) => verify(fold(g))],
   ];

@@ -24,7 +24,7 @@ export const sections = [
 export type SectionName = (typeof sections)[number][0];
 
 /** Codes are places in these lists. */
-export const typeCodes = ["f32", "i32", "u32", "layout", "cache"] as const;
+export const typeCodes = ["f32", "i32", "u32", "layout", "cache", "bf16"] as const;
 export const spaceCodes = ["omitted", "arena", "input", "state", "weight", "constant", "cache"] as const;
 export const groupKinds = ["full", "window"] as const;
 /** dims[0] = -1 - the place. */
@@ -33,6 +33,11 @@ export const sourceFlags = { transposed: 1, addOne: 2 } as const;
 export const maxRank = 4;
 
 export type PlanType = (typeof typeCodes)[number];
+
+/** Bytes of an element of what lies in the arena. */
+export function elementBytes(type: string): number {
+  return type === "bf16" ? 2 : 4;
+}
 export type PlanSpace = (typeof spaceCodes)[number];
 export type PlanDim = number | (typeof symbols)[number];
 

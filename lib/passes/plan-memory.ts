@@ -2,6 +2,7 @@
 // Not here: workspaces of kernels, which C++ asks for when a plan is loaded.
 import { InferxError } from "../base/errors.ts";
 import type { Dim, Graph, InputValue, Value } from "../ir/graph.ts";
+import { elementBytes } from "./plan-format.ts";
 import { viewOps } from "./select-kernels.ts";
 
 /** Bounds of everything symbolic. */
@@ -36,7 +37,7 @@ export interface Memory {
 
 const rowElements = 32;
 const alignment = 64;
-const elementBytes = 4;
+const inputBytesEach = 4;
 
 function align(bytes: number): number {
   return Math.ceil(bytes / alignment) * alignment;
@@ -88,7 +89,7 @@ export function planMemory(graph: Graph, limits: Limits): Memory {
         continue;
       }
       const stride = Math.ceil(boundOf(value.shape[1]!, limits) / rowElements) * rowElements;
-      const bytes = align(boundOf(value.shape[0]!, limits) * stride * elementBytes);
+      const bytes = align(boundOf(value.shape[0]!, limits) * stride * elementBytes(value.dtype));
       lives.set(value, { value, stride, bytes, first: step, last: step });
     }
   });
@@ -133,7 +134,7 @@ function placeOfView(
   const view = parents.get(value);
   if (!view) return places.get(value)!;
   const { offset, stride } = placeOfView(view.parent, parents, places);
-  return { offset: offset + view.start * elementBytes, stride };
+  return { offset: offset + view.start * elementBytes(value.dtype), stride };
 }
 
 /** Staged inputs one after another. R and S have room for one more: seq_start and bias_start end with the total. */
@@ -145,7 +146,7 @@ function placeInputs(inputs: readonly InputValue[], limits: Limits): Pick<Memory
     const bounds = input.shape.map((dim) => boundOf(dim, limits) + (dim === "R" || dim === "S" ? 1 : 0));
     const elements = bounds.reduce((a, b) => a * b, 1);
     placed.set(input, { offset: inputBytes, elements });
-    inputBytes += align(elements * elementBytes);
+    inputBytes += align(elements * inputBytesEach);
   }
   return { inputs: placed, inputBytes };
 }

@@ -24,6 +24,8 @@ export interface KernelChoice {
   readonly numerics: "f32" | "fast";
   readonly cacheType: "kv_f32" | "kv_bf16";
   readonly fallbackOps: ReadonlySet<string>;
+  /** Refuses kernels tagged `order=batch`: the bits of a token's result depend on what else is in the step. */
+  readonly deterministic: boolean;
 }
 
 interface Candidate {
@@ -36,21 +38,25 @@ interface Candidate {
 /** Ops without a kernel: they only give another view of a value. */
 export const viewOps: ReadonlySet<string> = new Set(["columns"]);
 
-/** Kernels by op, checked against the ops. Kernels of ops that this build does not know are left out. */
-function candidates({ kernels, fallbackOps, cacheType }: KernelChoice): Map<string, Candidate[]> {
+/** Kernels by op, checked against the ops, those that depend on the batch first: they are the faster ones. Kernels of ops that this build does not know are left out. */
+function candidates({ kernels, fallbackOps, cacheType, deterministic }: KernelChoice): Map<string, Candidate[]> {
   const byOp = new Map<string, Candidate[]>();
   kernels.forEach((kernel, index) => {
     const signature = parseSignature(kernel.signature);
     checkAgainstOp(signature, kernel);
     const otherCache = signature.operands.some(({ type }) => type.startsWith("kv_") && type !== cacheType);
     const fallback = kernel.backend !== undefined;
-    if (otherCache || (fallback && !fallbackOps.has(signature.op))) return;
-    const numerics = /(?:^|\s)numerics=(\S+)/.exec(kernel.tags)?.[1] ?? "f32";
+    const ofBatch = tagOf(kernel, "order") === "batch";
+    if (otherCache || (fallback && !fallbackOps.has(signature.op)) || (deterministic && ofBatch)) return;
+    const numerics = tagOf(kernel, "numerics") ?? "f32";
     const list = byOp.get(signature.op) ?? [];
-    byOp.set(signature.op, [...list, { index, signature, numerics, fallback }]);
+    const candidate = { index, signature, numerics, fallback };
+    byOp.set(signature.op, ofBatch ? [candidate, ...list] : [...list, candidate]);
   });
   return byOp;
 }
+
+const tagOf = ({ tags }: KernelInfo, name: string) => new RegExp(`(?:^|\\s)${name}=(\\S+)`).exec(tags)?.[1];
 
 /** The ops for which there is a kernel. */
 export function availableOps(choice: KernelChoice): ReadonlySet<string> {
@@ -73,7 +79,7 @@ function checkAgainstOp(kernel: Signature, { source, signature: text }: KernelIn
   const differing = ours.findIndex((part, i) => part !== theirs[i]);
   if (differing >= 0) throw refuse(`"${theirs[differing]}", the op has "${ours[differing]}"`);
   const fits = (want: string, type: string) =>
-    want === "W" ? true : want === "kv_C" ? type.startsWith("kv_") : want === type;
+    want === "W" || (want === "kv_C" ? type.startsWith("kv_") : want === type || (want === "f32" && type === "bf16"));
   op.operands.forEach(({ name, type, dims }, i) => {
     const other = kernel.operands[i]!;
     const sameRank = dims.length === 0 || other.dims.length === dims.length;
@@ -86,32 +92,53 @@ function checkAgainstOp(kernel: Signature, { source, signature: text }: KernelIn
   });
 }
 
-/** @throws IX_NO_KERNEL naming the op, its types and the kernels that there are. */
-export function selectKernels(graph: Graph, choice: KernelChoice): Graph {
+type TypeOf = (value: Value) => string;
+
+export interface KernelFinder {
+  /** Matrices with the layouts that were chosen for them. */
+  readonly layouts: ReadonlyMap<Value, WeightValue>;
+  /** A value's dtype, or its layout's name. */
+  readonly typeOf: TypeOf;
+  /** The place in the list of kernels of the best one for a node's types, by `typeOf` if none are given. */
+  find(node: Node, typeOf?: TypeOf): number | undefined;
+}
+
+export function kernelFinder(graph: Graph, choice: KernelChoice): KernelFinder {
   const byOp = candidates(choice);
   const allowed = (dtype: string): readonly string[] => {
     const fast = detectFormat(dtype)?.fastNumerics ?? "f32";
     return choice.numerics === "fast" ? [fast, "f32"] : ["f32"];
   };
   const layouts = chooseLayouts(graph, byOp, allowed);
-  const nodes = graph.nodes.map((node): Node => {
-    if (viewOps.has(node.op)) return node;
+  const typeOf = (value: Value) => layouts.get(value)?.dtype ?? value.dtype;
+  const find: KernelFinder["find"] = (node, typeOfValue = typeOf) => {
     const matrix = node.operands.find((value, i) => value && opOf(node.op).signature.operands[i]!.type === "W");
     const order = allowed(matrix?.dtype ?? "f32");
-    const typeOf = (value: Value) => layouts.get(value)?.dtype ?? value.dtype;
     const fitting = (byOp.get(node.op) ?? []).filter(({ signature, numerics }) => {
       const typesFit = node.operands.every((value, i) => {
         const type = signature.operands[i]!.type;
-        return !value || type === typeOf(value) || (type.startsWith("kv_") && value.dtype === "kv");
+        return !value || type === typeOfValue(value) || (type.startsWith("kv_") && value.dtype === "kv");
       });
-      return typesFit && order.includes(numerics);
+      const resultsFit = node.outputs.every(
+        (value, i) => value.kind === "cache" || signature.results[i]!.type === typeOfValue(value),
+      );
+      return typesFit && resultsFit && order.includes(numerics);
     });
     const own = fitting.filter((c) => !c.fallback);
-    const best = order.flatMap((numerics) =>
-      (own.length > 0 ? own : fitting).filter((c) => c.numerics === numerics),
-    )[0];
-    if (!best) throw noKernel(node, typeOf, choice);
-    return { ...node, kernel: best.index };
+    return order.flatMap((numerics) => (own.length > 0 ? own : fitting).filter((c) => c.numerics === numerics))[0]
+      ?.index;
+  };
+  return { layouts, typeOf, find };
+}
+
+/** @throws IX_NO_KERNEL naming the op, its types and the kernels that there are. */
+export function selectKernels(graph: Graph, choice: KernelChoice): Graph {
+  const { layouts, typeOf, find } = kernelFinder(graph, choice);
+  const nodes = graph.nodes.map((node): Node => {
+    if (viewOps.has(node.op)) return node;
+    const kernel = find(node);
+    if (kernel === undefined) throw noKernel(node, typeOf, choice);
+    return { ...node, kernel };
   });
   return substitute({ ...graph, nodes }, (value) => layouts.get(value) ?? value);
 }
@@ -146,8 +173,8 @@ function chooseLayouts(
 
 function noKernel(
   node: Node,
-  typeOf: (value: Value) => string,
-  { kernels, numerics, cacheType }: KernelChoice,
+  typeOf: TypeOf,
+  { kernels, numerics, cacheType, deterministic }: KernelChoice,
 ): InferxError {
   const { operands } = opOf(node.op).signature;
   const types = operands.flatMap(({ name }, i) => {
@@ -158,6 +185,6 @@ function noKernel(
   const known = others
     .map(({ signature, tags, backend }) => `${backend ? `${backend}: ` : ""}${signature} ${tags}`.trim())
     .join("; ");
-  const message = `${node.name}: no kernel for ${node.op}(${types.join(", ")}) with numerics ${numerics}; there are: ${known || "none"}`;
+  const message = `${node.name}: no kernel for ${node.op}(${types.join(", ")}) with numerics ${numerics}${deterministic ? " whose results do not depend on the batch (deterministic)" : ""}; there are: ${known || "none"}`;
   return new InferxError("IX_NO_KERNEL", message, { op: node.op, node: node.name });
 }

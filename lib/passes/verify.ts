@@ -10,9 +10,10 @@ import {
   type WeightValue,
   weightRows,
 } from "../ir/graph.ts";
-import { fitsType, operandShapes } from "../ir/graph-state.ts";
+import { fitsType, isNarrow, operandShapes } from "../ir/graph-state.ts";
 import { opOf } from "../ir/ops/index.ts";
 import { inferResults } from "../ir/ops/op.ts";
+import { viewOps } from "./select-kernels.ts";
 
 /**
  * Returns the graph itself.
@@ -50,6 +51,7 @@ export function verify(graph: Graph): Graph {
   for (const [name, value] of graph.outputs) {
     if (value.kind !== "result" || !made.has(value))
       throw new InferxError("IX_PLAN", `output ${name} is not the result of a node`);
+    if (isNarrow(value)) throw new InferxError("IX_PLAN", `output ${name} is ${value.dtype}, which hosts do not read`);
   }
   return graph;
 }
@@ -77,8 +79,12 @@ function checkTypes(node: Node, refuse: Refuse): void {
     throw refuse(`${node.outputs.length} results, the op has ${results.length}`);
   expected.forEach(({ dtype, shape }, i) => {
     const output = node.outputs[i]!;
-    if (output.dtype !== dtype || String(output.shape) !== String(shape)) {
+    const sameType = output.dtype === dtype || (dtype === "f32" && isNarrow(output));
+    if (!sameType || String(output.shape) !== String(shape)) {
       throw refuse(`result ${i} is ${output.dtype}[${output.shape}], the op gives ${dtype}[${shape}]`);
+    }
+    if (viewOps.has(node.op) && output.dtype !== node.operands[0]!.dtype) {
+      throw refuse(`a view as ${output.dtype} of ${node.operands[0]!.dtype}`);
     }
     const { inPlaceOf } = results[i]!;
     const before = node.operands[operands.findIndex((o) => o.name === inPlaceOf)];

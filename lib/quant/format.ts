@@ -11,7 +11,7 @@ export interface QuantFormat {
   /** Layouts that hold the format without loss, the best first. */
   readonly layouts: readonly string[];
   /** Arithmetic of the fastest acceptable kernels; "f32" is always acceptable. */
-  readonly fastNumerics: "f32" | "bf16" | "int8";
+  readonly fastNumerics: "f32" | "bf16" | "f16" | "int8";
   /** Reference: float32 values of whole blocks. */
   readonly dequantize: (bytes: Uint8Array) => Float32Array;
 }

@@ -28,6 +28,9 @@ export interface SchedulerStats {
   numWaiting: number;
   numFinished: number;
   numPreemptions: number;
+  /** Preemptions that kept what was computed, and the bytes that they moved from the device to the host or back. */
+  numSwaps: number;
+  swappedBytes: number;
   numSteps: number;
   /** Tokens put into steps (again after a preemption), and tokens that were found in the cache or shared by a fork instead. */
   scheduledTokens: number;

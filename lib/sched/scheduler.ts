@@ -7,6 +7,7 @@ import type { CacheState } from "../cache/kv-cache.ts";
 import type { RowCallback, SchedulerEvent, SchedulerOptions, SchedulerStats } from "./options.ts";
 import { type Policy, policies, sortNearlySorted } from "./policies/index.ts";
 import { Sequence, type SequenceSpec } from "./sequence.ts";
+import { SharedStarts } from "./shared-starts.ts";
 import { StepBudget } from "./step-budget.ts";
 import { StepPlan } from "./step-plan.ts";
 import { Tenants } from "./tenants.ts";
@@ -14,7 +15,11 @@ import { WaitingQueue } from "./waiting-queue.ts";
 
 /** A step made of decoding rows alone may take this many times the limit of one with prompts: batches are what decoding lives on. */
 const decodeStretch = 4;
-/** Share of the limit that prompts get at least, however many rows decode. */
+/** A step that also has prompts may take this many times what its decoding rows take alone: streams must not stutter… */
+const mixedStretch = 1.8;
+/** …but a pause that nobody sees is always allowed, */
+const unseenMs = 10;
+/** and however many rows decode, prompts get this share of their time on top. */
 const promptShare = 0.25;
 
 export class Scheduler {
@@ -26,6 +31,7 @@ export class Scheduler {
   readonly #onEvent: (event: SchedulerEvent, sequence: Sequence) => void;
   readonly #sequences = new Map<number, Sequence>();
   readonly #tenants = new Tenants();
+  readonly #starts: SharedStarts;
   #running: Sequence[] = [];
   readonly #waiting: WaitingQueue;
   // A ring: the plan of step n is free again when step n + maxInFlight is scheduled.
@@ -35,17 +41,27 @@ export class Scheduler {
   #arrivals = 0;
   // Where decoding goes on when the last step had no time for all rows.
   #resumeAt = 0;
+  // Nobody is overtaken again before this step is the oldest one: by then the last one's blocks have come back.
+  #overtakeAt = 0;
   // Tokens of the step before its first chunk of a prompt.
   #numDecoding = 0;
   // Somebody found no block in the step being scheduled: no one is let in.
   #contended = false;
   // Of those that found no block in the last step the first in order: served before all others in the next one.
   #stalled: Sequence | undefined;
-  readonly #counters = { numFinished: 0, numPreemptions: 0, scheduledTokens: 0, cachedTokens: 0 };
+  readonly #counters = {
+    numFinished: 0,
+    numPreemptions: 0,
+    numSwaps: 0,
+    swappedBytes: 0,
+    scheduledTokens: 0,
+    cachedTokens: 0,
+  };
 
   constructor(cache: CacheState, options: SchedulerOptions = {}) {
     this.cache = cache;
     this.#policy = options.policy ?? policies.fcfs;
+    this.#starts = new SharedStarts(cache.sharedTokens);
     this.#waiting = new WaitingQueue(cache, this.#policy, checkInt("maxQueued", options.maxQueued ?? 1024, 1));
     this.#maxStepTokens = checkInt("maxStepTokens", options.maxStepTokens ?? 512, 1);
     this.#maxLogitRows = checkInt("maxLogitRows", options.maxLogitRows ?? Number.MAX_SAFE_INTEGER, 1);
@@ -59,9 +75,12 @@ export class Scheduler {
     if (this.#sequences.has(spec.id)) throw new InferxError("IX_INVALID_ARGUMENT", `id ${spec.id} is in use`);
     const sequence = new Sequence(spec, this.#arrivals++);
     this.#waiting.accept(sequence);
+    sequence.tenant = this.#tenants.join(spec.tenant ?? "");
+    const like = this.#starts.join(sequence);
     const source = spec.forkOf === undefined ? undefined : this.#sequences.get(spec.forkOf);
     if (source !== undefined) sequence.forkFrom(source);
-    sequence.tenant = this.#tenants.join(spec.tenant ?? "");
+    else if (like !== undefined && this.#policy.order(like, sequence) < 0)
+      sequence.forkFrom(like, this.cache.sharedTokens);
     this.#sequences.set(sequence.id, sequence);
     return sequence;
   }
@@ -78,9 +97,13 @@ export class Scheduler {
     if (sequence.state === "running") {
       this.#running.splice(this.#running.indexOf(sequence), 1);
       this.cache.close(sequence.row);
-    } else this.#waiting.remove(sequence);
+    } else {
+      this.#waiting.remove(sequence);
+      if (sequence.held !== undefined) this.cache.drop(sequence.held);
+    }
     sequence.leave("done");
     this.#tenants.leave(sequence.tenant);
+    this.#starts.leave(sequence);
     this.#counters.numFinished++;
     this.#onEvent("finished", sequence);
     return true;
@@ -101,12 +124,14 @@ export class Scheduler {
     this.cache.beginStep(plan.stepId);
     this.#contended = false;
     sortNearlySorted(this.#running, this.#policy.order);
+    this.#overtake();
     this.#serveStalled(plan);
     this.#scheduleDecoding(plan);
     this.#numDecoding = plan.numTokens;
     const spentMs = this.#budget.predictMs(plan.numTokens, plan.contextTokens);
-    const limitMs = this.#budget.limitMs;
-    const untilMs = Math.max(limitMs, spentMs + promptShare * limitMs);
+    const { limitMs } = this.#budget;
+    const smoothMs = plan.numTokens === 0 ? limitMs : Math.max(mixedStretch * spentMs, unseenMs);
+    const untilMs = Math.max(Math.min(limitMs, smoothMs), (1 + promptShare) * spentMs);
     this.#schedulePrompts(plan, untilMs);
     this.#admit(plan, untilMs);
     if (this.#contended) this.#running = this.#running.filter((sequence) => sequence.state === "running");
@@ -116,9 +141,11 @@ export class Scheduler {
       return null;
     }
     plan.tableDeltas = this.cache.deltas.view();
-    plan.blockCopies = this.cache.copies.view();
+    plan.blockOps = this.cache.ops.view();
+    plan.swapBytes = this.cache.ops.swapBytes;
     this.cache.submitStep(this.#nextStep++);
     this.#counters.scheduledTokens += plan.numTokens;
+    this.#counters.swappedBytes += plan.swapBytes;
     return plan;
   }
 
@@ -132,7 +159,7 @@ export class Scheduler {
     const plan = this.#planOf(stepId);
     this.#oldestStep++;
     this.cache.completeStep(stepId);
-    this.#budget.observe(plan.numTokens, plan.contextTokens, elapsedMs);
+    this.#budget.observe(plan.numTokens, plan.contextTokens, elapsedMs, plan.swapBytes);
     for (let i = 0, numSampled = 0; i < plan.numSequences; i++) {
       const sequence = plan.sequences[i]!;
       const samples = plan.samples.at(i) === 1;
@@ -147,6 +174,11 @@ export class Scheduler {
       onRow?.(sequence, token, i);
       if (sequence.isComplete || (samples && token < 0)) this.finish(sequence.id);
     }
+  }
+
+  /** A step that somebody measured outside of the loop, of tokens without context. */
+  calibrate(numTokens: number, elapsedMs: number): void {
+    this.#budget.observe(numTokens, 0, elapsedMs);
   }
 
   stats(): SchedulerStats {
@@ -179,7 +211,8 @@ export class Scheduler {
       const sequence = this.#running[index]!;
       if (sequence.numToCompute !== 1 || !sequence.isReadyFor(plan.stepId)) continue;
       const ms = this.#budget.predictMs(plan.numTokens + 1, plan.contextTokens + sequence.numScheduled);
-      if (plan.numTokens === this.#maxStepTokens || (ms > untilMs && plan.numTokens > 0)) {
+      const isFull = plan.numTokens === this.#maxStepTokens || plan.rowIndex.length >= this.#maxLogitRows;
+      if (isFull || (ms > untilMs && plan.numTokens > 0)) {
         this.#resumeAt = index;
         return;
       }
@@ -197,20 +230,26 @@ export class Scheduler {
   }
 
   #admit(plan: StepPlan, untilMs: number): void {
-    while (this.cache.hasFreeRow && !this.#contended) {
+    // Without a free row only a policy that lets others overtake asks who is next.
+    while (!this.#contended && (this.cache.hasFreeRow || this.#policy.overtakes !== undefined)) {
       const sequence = this.#waiting.next(plan.stepId);
       if (sequence === undefined || this.#chunkOf(sequence, plan, untilMs) <= 0) return;
+      const wasHeld = sequence.held !== undefined;
       if (!this.#waiting.open(sequence)) return;
       this.#running.push(sequence);
-      this.#counters.cachedTokens += sequence.numScheduled;
+      if (!wasHeld) this.#counters.cachedTokens += sequence.numScheduled;
       this.#onEvent("admitted", sequence);
-      this.#serve(plan, sequence, Math.max(1, this.#chunkOf(sequence, plan, untilMs)));
+      // What was found may have left no time or no rows of logits for the rest.
+      const chunk = this.#chunkOf(sequence, plan, untilMs);
+      if (chunk <= 0) return;
+      this.#serve(plan, sequence, chunk);
     }
   }
 
   /** How many of its tokens the step has time for; the first chunk of a step has at least one, whatever it takes. */
   #chunkOf(sequence: Sequence, plan: StepPlan, untilMs: number): number {
-    const inTime = this.#budget.tokensUntil(untilMs, plan.numTokens, plan.contextTokens, sequence.numScheduled);
+    const computeMs = untilMs - this.#budget.swapMs(this.cache.ops.swapBytes);
+    const inTime = this.#budget.tokensUntil(computeMs, plan.numTokens, plan.contextTokens, sequence.numScheduled);
     const least = plan.numTokens === this.#numDecoding ? 1 : 0;
     // Tokens before the first one whose logits are wanted, and as many more as there are rows left.
     const withLogits =
@@ -239,12 +278,32 @@ export class Scheduler {
     const victim = this.#policy.victim(candidates);
     if (victim === sequence) return false;
     invariant(candidates.includes(victim), `policy ${this.#policy.name} chose a victim that it was not offered`);
+    this.#preempt(victim);
+    return true;
+  }
+
+  /** Where the policy says so, the last one running makes room for who found none: one a step, as its blocks come back with a delay. */
+  #overtake(): void {
+    const sequence = this.#waiting.refused;
+    if (sequence === undefined || this.#running.length === 0 || this.#oldestStep < this.#overtakeAt) return;
+    const victim = this.#policy.victim(this.#running);
+    if (this.#policy.overtakes?.(sequence, victim) !== true) return;
+    this.#running.splice(this.#running.indexOf(victim), 1);
+    this.#preempt(victim);
+    this.#overtakeAt = this.#nextStep;
+  }
+
+  /** Back into the queue, and its blocks to whom they are for; what they hold is kept where that is cheaper than computing it again. */
+  #preempt(victim: Sequence): void {
+    if (this.#budget.swapPays(this.cache.bytesToHold(victim.row), victim.numScheduled)) {
+      victim.held = this.cache.hold(victim.row);
+      if (victim.held !== undefined) this.#counters.numSwaps++;
+    }
     this.cache.close(victim.row);
     victim.leave("waiting");
     this.#waiting.push(victim);
     this.#counters.numPreemptions++;
     this.#onEvent("preempted", victim);
-    return true;
   }
 
   #planOf(step: number): StepPlan {

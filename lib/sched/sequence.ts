@@ -1,6 +1,7 @@
 // A request's tokens in the scheduler, and how far they are known, scheduled and computed.
 // Not here: text, stop strings, sampling rules; the engine keeps those under the same id.
 import { checkInt, checkNumber } from "../base/options.ts";
+import type { HeldSequence } from "../cache/held-sequences.ts";
 import type { Tenant } from "./tenants.ts";
 
 export interface SequenceSpec {
@@ -41,6 +42,8 @@ export class Sequence {
   /** Whose KV to share when it starts to run, and how much of it. */
   forkSource: Sequence | undefined;
   forkLength = 0;
+  /** What the cache keeps of it while it is preempted; undefined: it is computed again. */
+  held: HeldSequence | undefined;
 
   state: "waiting" | "running" | "done" = "waiting";
   /** Row of the block tables while running. */
@@ -115,12 +118,12 @@ export class Sequence {
     return this.maxNewTokens > 0 ? this.numGenerated === this.maxNewTokens : this.numComputed === this.promptLength;
   }
 
-  /** Shares the KV of a sequence as far as the tokens agree, if that one runs by then. */
-  forkFrom(source: Sequence): void {
+  /** Shares the KV of a sequence as far as the tokens agree, at least `least` of them, if that one runs by then. */
+  forkFrom(source: Sequence, least = 1): void {
     const longest = Math.min(source.numKnown, this.numShareable);
     let length = 0;
     while (length < longest && source.tokens[length] === this.#tokens[length]) length++;
-    if (length === 0 || source.salt !== this.salt) return;
+    if (length < least || source.salt !== this.salt) return;
     this.forkSource = source;
     this.forkLength = length;
   }
@@ -130,10 +133,10 @@ export class Sequence {
     this.row = row;
     this.numScheduled = this.numComputed = numShared;
     if (this.admission++ === 0) this.numCached = numShared;
-    this.forkSource = undefined;
+    this.forkSource = this.held = undefined;
   }
 
-  /** Without a row: what was computed is lost, what is known stays. */
+  /** Without a row: what was computed is lost (unless it is held), what is known stays. */
   leave(state: "waiting" | "done"): void {
     this.state = state;
     this.row = -1;

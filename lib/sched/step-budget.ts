@@ -1,4 +1,5 @@
-// How many tokens fit into a step of so many milliseconds: a running estimate of t = fixed + perToken * T + perContext * C.
+// How many tokens fit into a step of so many milliseconds: a running estimate of
+// t = fixed + perToken * T + perContext * C + perByte * bytes moved between device and host.
 // Not here: who gets the tokens (scheduler.ts).
 
 /** The weight of a step's measurement halves after about 34 newer ones: machines throttle and neighbours come and go. */
@@ -10,20 +11,24 @@ const firstStepTokens = 16;
 // since steps then come out short and the next ones tell more.
 const tokenUnit = 8;
 const contextUnit = 8192;
+const swapUnit = 1 << 24;
+/** Assumed where no step with swaps was measured lately, so that they are tried again: what 16 lanes of PCIe 4.0 move. */
+const swapBytesPerMs = 24e6;
 const ridge = 0.02;
+const numFeatures = 4;
 
-/** Exponentially weighted least squares in three unknowns, held near the last estimate where steps look all alike. */
+/** Exponentially weighted least squares, held near the last estimate (for swaps near the assumption) where steps look all alike. */
 export class StepBudget {
   readonly targetMs: number;
-  #estimate: [number, number, number];
-  readonly #moments = new Float64Array(9);
-  readonly #projections = new Float64Array(3);
+  #estimate: [number, number, number, number];
+  readonly #moments = new Float64Array(numFeatures * numFeatures);
+  readonly #projections = new Float64Array(numFeatures);
   #numObserved = 0;
   #largestTokens = firstStepTokens / growth;
 
   constructor(targetMs: number) {
     this.targetMs = targetMs;
-    this.#estimate = [0, (targetMs * tokenUnit) / 64, 0];
+    this.#estimate = [0, (targetMs * tokenUnit) / 64, 0, swapUnit / swapBytesPerMs];
   }
 
   /** For steps mixed with prompts: the target, but where fixed costs (reading weights) are high at least half of a step does work. */
@@ -34,6 +39,16 @@ export class StepBudget {
   predictMs(numTokens: number, contextTokens: number): number {
     const [fixed, perToken, perContext] = this.#estimate;
     return fixed + (perToken * numTokens) / tokenUnit + (perContext * contextTokens) / contextUnit;
+  }
+
+  swapMs(bytes: number): number {
+    return (this.#estimate[3] * bytes) / swapUnit;
+  }
+
+  /** Is a preempted sequence moved to the host and back sooner than it is computed again, in steps that others need anyway? */
+  swapPays(bytes: number, numTokens: number): boolean {
+    const computingMs = this.predictMs(numTokens, (numTokens * (numTokens + 1)) / 2) - this.#estimate[0];
+    return 2 * this.swapMs(bytes) < computingMs;
   }
 
   /** How many tokens from `position` on can join a step of `numTokens` tokens before it takes `untilMs`? May be negative. */
@@ -48,24 +63,29 @@ export class StepBudget {
   }
 
   /** A measured step. */
-  observe(numTokens: number, contextTokens: number, elapsedMs: number): void {
-    const features = [1, numTokens / tokenUnit, contextTokens / contextUnit];
+  observe(numTokens: number, contextTokens: number, elapsedMs: number, swapBytes = 0): void {
+    const features = [1, numTokens / tokenUnit, contextTokens / contextUnit, swapBytes / swapUnit];
     // A hiccup of the machine is no news about the model, once there is a model.
-    const plausibleMs = 4 * Math.max(this.targetMs, this.predictMs(numTokens, contextTokens));
+    const predictedMs = this.predictMs(numTokens, contextTokens) + this.swapMs(swapBytes);
+    const plausibleMs = 4 * Math.max(this.targetMs, predictedMs);
     const ms = this.#numObserved++ < 8 ? elapsedMs : Math.min(elapsedMs, plausibleMs);
-    for (let i = 0; i < 3; i++) {
-      for (let j = 0; j < 3; j++)
-        this.#moments[3 * i + j] = decay * this.#moments[3 * i + j]! + features[i]! * features[j]!;
+    for (let i = 0; i < numFeatures; i++) {
+      for (let j = 0; j < numFeatures; j++) {
+        const k = numFeatures * i + j;
+        this.#moments[k] = decay * this.#moments[k]! + features[i]! * features[j]!;
+      }
       this.#projections[i] = decay * this.#projections[i]! + features[i]! * ms;
     }
     this.#largestTokens = Math.max(this.#largestTokens, numTokens);
-    // Coordinate descent keeps the three coefficients non-negative; they start from the last estimate, which is near.
-    const previous = [...this.#estimate];
+    // Coordinate descent keeps the coefficients non-negative; they start from the last estimate, which is near.
+    const previous = [...this.#estimate.slice(0, 3), swapUnit / swapBytesPerMs];
     for (let sweep = 0; sweep < 100; sweep++) {
-      for (let i = 0; i < 3; i++) {
+      for (let i = 0; i < numFeatures; i++) {
         let rest = this.#projections[i]! + ridge * previous[i]!;
-        for (let j = 0; j < 3; j++) if (j !== i) rest -= this.#moments[3 * i + j]! * this.#estimate[j]!;
-        this.#estimate[i] = Math.max(0, rest / (this.#moments[4 * i]! + ridge));
+        for (let j = 0; j < numFeatures; j++) {
+          if (j !== i) rest -= this.#moments[numFeatures * i + j]! * this.#estimate[j]!;
+        }
+        this.#estimate[i] = Math.max(0, rest / (this.#moments[(numFeatures + 1) * i]! + ridge));
       }
     }
   }

@@ -22,8 +22,10 @@ export class StepPlan {
   readonly sampleIndex = new IntList();
   /** (group, row, column, block)*, to be applied before the forward; valid until the next `schedule()`. */
   tableDeltas: Int32Array = new Int32Array(0);
-  /** (group, source, destination)*, to be executed in this order before the forward; valid until the next `schedule()`. */
-  blockCopies: Int32Array = new Int32Array(0);
+  /** (op, group, from, to)* of lib/cache/block-ops.ts, to be executed in this order before the forward; valid as long. */
+  blockOps: Int32Array = new Int32Array(0);
+  /** That they move between device and host. */
+  swapBytes = 0;
   /** Sum over new tokens of the positions that each one attends to (unbounded by windows). */
   contextTokens = 0;
 

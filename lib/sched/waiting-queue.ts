@@ -47,7 +47,13 @@ export class WaitingQueue {
     this.#sequences.push(sequence);
   }
 
+  /** The one that found no room, if none has come back since. */
+  get refused(): Sequence | undefined {
+    return this.#refused?.numReturned === this.#cache.numReturned ? this.#refused.sequence : undefined;
+  }
+
   remove(sequence: Sequence): void {
+    if (sequence === this.#refused?.sequence) this.#refused = undefined;
     this.#sequences.splice(this.#sequences.indexOf(sequence), 1);
   }
 
@@ -66,15 +72,16 @@ export class WaitingQueue {
 
   /** From waiting to running, if there is a row and room for all that is known and a little more. */
   open(sequence: Sequence): boolean {
-    const numReturned = this.#cache.numReturned;
-    if (sequence === this.#refused?.sequence && numReturned === this.#refused.numReturned) return false;
+    if (sequence === this.refused) return false;
+    const { numReturned } = this.#cache;
     this.#refused = undefined;
-    const { forkSource, forkLength, tokens } = sequence;
-    let row = forkSource?.state === "running" ? this.#cache.fork(forkSource.row, forkLength) : -1;
-    if (row < 0) {
-      const numTokens = Math.min(sequence.numKnown + headroomTokens, sequence.numToHold);
-      row = this.#cache.open(tokens, sequence.numShareable, sequence.salt, numTokens);
-    }
+    const { forkSource, forkLength, tokens, held } = sequence;
+    const numTokens = Math.min(sequence.numKnown + headroomTokens, sequence.numToHold);
+    const forks =
+      forkSource?.state === "running" &&
+      forkLength > this.#cache.match(tokens.subarray(0, sequence.numShareable), sequence.salt);
+    let row = forks ? this.#cache.fork(forkSource.row, forkLength, numTokens) : -1;
+    if (row < 0) row = this.#cache.open(tokens, sequence.numShareable, sequence.salt, numTokens, held);
     if (row < 0) {
       this.#refused = { sequence, numReturned };
       return false;

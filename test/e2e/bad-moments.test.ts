@@ -49,6 +49,7 @@ describe("load options", () => {
       { share: Number.NaN },
       { dtype: "f16" },
       { prefixCache: 1 },
+      { swapBytes: -1 },
       { size: 5 },
       5,
       null,
@@ -60,6 +61,7 @@ describe("load options", () => {
 
   test("what cannot be had", async () => {
     expect(await codeOf(Model.load(demoPath, { cache: { bytes: 1e15 } }))).toBe("IX_OUT_OF_MEMORY");
+    expect(await codeOf(Model.load(demoPath, { cache: { swapBytes: 1e15 } }))).toBe("IX_OUT_OF_MEMORY");
     expect(await codeOf(Model.load(demoPath, { cache: { bytes: 100 } }))).toBe("IX_OUT_OF_MEMORY");
     expect(await codeOf(Model.load(demoPath, { cache: { blocks: 1 << 24 } }))).toBe("IX_OUT_OF_MEMORY");
     expect(await codeOf(Model.load(demoPath, { signal: AbortSignal.abort() }))).toBe("IX_ABORTED");

@@ -150,22 +150,54 @@ describe.each(["demo", "llama", "qwen3_moe", "gemma3_text", "mistral"])("%s", (n
     })));
   test("a random mix in 16 blocks by priority", () =>
     property(() => ({ thread: "main", policy: "priority", cache: new KVCache({ blocks: 16 }) })));
+  test("a random mix in 16 blocks with some on the host, freed ones poisoned", async () => {
+    await using checked = await Model.load(name === "demo" ? demoPath : join(goldenRoot, name), {
+      scheduler: false,
+      checked: true,
+    });
+    await fc.assert(
+      fc.asyncProperty(
+        wishes(model.info.vocabularySize, { minLength: 10, maxLength: 20 }, longest),
+        fc.boolean(),
+        async (mix, prefixCache) => {
+          const cache = new KVCache({ blocks: 16, swapBytes: 1 << 24, prefixCache });
+          await runMix(checked, mix, { thread: "main", policy: "priority", cache }, alone);
+        },
+      ),
+      { numRuns: randomRuns, endOnFailure: true },
+    );
+  });
   test("a random mix in the worker thread", () =>
     property(() => ({ thread: "worker", policy: "deadline", maxSequences: 7, cache: new KVCache({ blocks: 24 }) })));
 });
 
-test("200 requests at once on 16 blocks, sampled with seeds, are preempted and still the same", async () => {
-  await using model = await Model.load(demoPath, { scheduler: false });
-  await using reference = new Scheduler(model, { thread: "main", cache: new KVCache({ prefixCache: false }) });
-  const alone = solo(reference);
+/** Four of each of 50 prompts: what one computed the others may find in the cache. */
+function crowd(): Wish[] {
   // Counts of generated tokens must survive preemption, and not reach the row's next request.
   const sampled = { temperature: 1, frequencyPenalty: 2, repetitionPenalty: 1.2 };
-  const mix = Array.from({ length: 200 }, (_, number): Wish => {
-    const i = number % 50; // four of each: what one computed the others may find in the cache
+  return Array.from({ length: 200 }, (_, number): Wish => {
+    const i = number % 50;
     const prompt = Array.from({ length: 1 + ((i * 37) % 90) }, (_, k) => (k * 131 + i * 17) % 4096);
     const options = { maxTokens: 64, ignoreEos: true, ...(i % 2 ? sampled : {}), seed: i };
     return { prompt, options, delay: 0, abortAfter: undefined, forkAfter: undefined, pinned: false };
   });
-  const stats = await runMix(model, mix, { thread: "worker", cache: new KVCache({ blocks: 16 }) }, alone);
+}
+
+test.each([
+  { swapBytes: 0, prefixCache: true },
+  { swapBytes: 1 << 26, prefixCache: true },
+  { swapBytes: 1 << 26, prefixCache: false },
+])("200 requests at once on 16 blocks, sampled with seeds, are preempted and still the same: %j", async (swapping) => {
+  await using model = await Model.load(demoPath, { scheduler: false });
+  await using reference = new Scheduler(model, { thread: "main", cache: new KVCache({ prefixCache: false }) });
+  const alone = solo(reference);
+  const stats = await runMix(
+    model,
+    crowd(),
+    { thread: "worker", cache: new KVCache({ blocks: 16, ...swapping }) },
+    alone,
+  );
   expect(stats.preemptions).toBeGreaterThan(0);
+  if (swapping.swapBytes === 0) expect([stats.swaps, stats.swappedBytes]).toEqual([0, 0]);
+  else expect(Math.min(stats.swaps, stats.swappedBytes)).toBeGreaterThan(0);
 });

@@ -1,6 +1,6 @@
-// A model folder or file on the executor, without engine and scheduler: what golden and conformance tests look at.
+// A model folder, a file or random weights on the executor, without engine and scheduler: what golden and conformance tests look at.
 import { compileModel } from "../../lib/compile/compile.ts";
-import { openModelSource } from "../../lib/compile/model-source.ts";
+import { openModelSource, type RandomModel } from "../../lib/compile/model-source.ts";
 import { SingleRun } from "../../lib/engine/single-run.ts";
 import { native } from "../../lib/native/binding.ts";
 import { deviceKind, openTestDevice } from "../device.ts";
@@ -9,17 +9,17 @@ export interface RunOptions {
   numerics?: "f32" | "fast";
   cacheDtype?: "f32" | "bf16";
   maxStepTokens?: number;
+  contextLength?: number;
   checked?: boolean;
 }
 
 export type NativeRun = SingleRun;
 
-const contextLength = 1024;
-
 export const NativeRun = {
-  open(path: string, options: RunOptions = {}): Promise<SingleRun> {
+  open(from: string | RandomModel, options: RunOptions = {}): Promise<SingleRun> {
     const { numerics = "f32", cacheDtype = "f32", maxStepTokens = 256, checked = true } = options;
-    const { checkpoint } = openModelSource(path);
+    const { contextLength = 1024 } = options;
+    const { checkpoint } = openModelSource(from);
     const binding = native();
     const device = openTestDevice(binding);
     const compiled = compileModel(checkpoint, {
@@ -35,6 +35,6 @@ export const NativeRun = {
       panelBytes: (layout, columns) => device.panelBytes(layout, columns),
       panelRows: device.layouts()[0]!.panelRows,
     });
-    return SingleRun.open(binding, device, checkpoint, compiled, contextLength, { checked });
+    return SingleRun.open(binding, device, compiled, contextLength, { checked });
   },
 };

@@ -333,7 +333,7 @@ void test_executor() {
   const auto device = std::make_shared<ix::Device>(ix::find_backend("cpu", ""), 0, 2);
   const auto plan = std::make_shared<const ix::Plan>(small_plan().bytes());
   ix::LoadProgress progress;
-  const auto weights = std::make_shared<const ix::WeightSet>(device, *plan, ix::Checkpoint{}, progress);
+  const auto weights = std::make_shared<const ix::WeightSet>(device, plan->weights, ix::Checkpoint{}, progress);
   check(progress.loaded == progress.total && weights->bytes() == progress.total, "progress of a load");
   check(code_of([&] { ix::Executor(device, plan, weights, {{1}, false}); }) == "IX_INVALID_ARGUMENT",
         "blocks for groups that are not there");
@@ -343,9 +343,21 @@ void test_executor() {
   const auto submit = [&](uint32_t tokens, std::vector<int32_t> commands) {
     return executor.submit({{tokens, 0, 0}, inputs.data(), commands.data(), commands.size(), 1});
   };
-  const std::vector<std::vector<int32_t>> bad = {
-      {0},        {7},         {-1}, {1}, {1, 0, 0, 0, 0}, {2, 0, 0, 0}, {3, 0}, {4, 0, 1, 1}, {4, 0, 1 << 30},
-      {5, 0, -1}, {6, 0, 1, 2}};
+  const std::vector<std::vector<int32_t>> bad = {{0},
+                                                 {7},
+                                                 {-1},
+                                                 {1},
+                                                 {1, 0, 0, 0, 0},
+                                                 {2, 0, 0, 0},
+                                                 {3, 0},
+                                                 {4, 0, 1, 1},
+                                                 {4, 0, 1 << 30},
+                                                 {5, 0, -1},
+                                                 {6, 0, 1, 2},
+                                                 {7, 0, 0},
+                                                 {8, 0, 0, 0},
+                                                 {9, 0, 0, 0},
+                                                 {10, 0, 0, 0}};
   for (size_t i = 0; i < bad.size(); i++)
     check(code_of([&] { submit(1, bad[i]); }) == "IX_INVALID_ARGUMENT", "a command that is not sound", long(i));
   for (const uint32_t tokens : {5u, ~0u})

@@ -232,8 +232,21 @@ const all: readonly (readonly [op: string, detail: string, make: Make])[] = [
         { top: 3 },
       ),
   ],
+  [
+    "moe_route",
+    "ties among many experts",
+    (c) =>
+      c.g.moeRoute(
+        c.rows(70, (v) => Math.round(2 * v)),
+        { top: 8, renormalize: true },
+      ),
+  ],
   ["moe_linear", "shared input", (c) => c.g.moeLinear(c.rows(45), c.ints(3, -1, 4), c.weight(5, 37, 45))],
   ["moe_linear", "input per slot", (c) => c.g.moeLinear(c.rows(90), c.ints(2, -1, 4), c.weight(5, 37, 45), true)],
+  ["moe_linear", "all to one expert", (c) => c.g.moeLinear(c.rows(64), c.ints(3, 2, 2), c.weight(4, 70, 64))],
+  ["moe_linear", "one expert or none", (c) => c.g.moeLinear(c.rows(128), c.ints(2, -1, 0), c.weight(3, 16, 64), true)],
+  ["moe_linear", "many experts", (c) => c.g.moeLinear(c.rows(33), c.ints(8, 0, 39), c.weight(40, 9, 33))],
+  ["moe_combine", "two slots, whole lines", (c) => c.g.moeCombine(c.rows(2 * 64), c.rows(2))],
   ["moe_combine", "three slots", (c) => c.g.moeCombine(c.rows(3 * 45), c.rows(3))],
   ...(["exp", "neg", "tanh", "reduce_sum", "reduce_max", "softmax"] as const).map(
     (op) => [op, "odd width", (c: CaseBuilder) => c.g.primitive(op, c.rows(45))] as const,

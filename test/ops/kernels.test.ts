@@ -4,14 +4,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type DType, dtypeBytes, dtypes } from "../../lib/formats/dtypes.ts";
-import { type InputValue, type WeightValue, weightColumns } from "../../lib/ir/graph.ts";
+import { type InputValue, type Value, type WeightValue, weightColumns } from "../../lib/ir/graph.ts";
 import { interpret } from "../../lib/ir/interpret.ts";
 import type { Tensor } from "../../lib/ir/ops/op.ts";
 import { withSampleProgram } from "../../lib/ir/sample-program.ts";
 import { decodePlan } from "../../lib/passes/decode.ts";
 import { type LowerOptions, lower } from "../../lib/passes/index.ts";
 import { detectFormat, quantFormats } from "../../lib/quant/index.ts";
-import { addon, openTestDevice } from "../device.ts";
+import { addon, deviceKind, openTestDevice } from "../device.ts";
 import {
   blocks,
   blockTokens,
@@ -139,6 +139,13 @@ describe.skipIf(!binding)(title, () => {
   it.each(cached.map((c) => [c.name, c] as const))("%s, cache in bf16", async (_, c) => {
     await compare(c, new Map(), { cacheType: "kv_bf16" }, 1e-2);
   });
+
+  // where there are kernels of their own for it
+  const ordered = deviceKind === "cuda" ? cached : [];
+  it.each(ordered.map((c) => [c.name, c] as const))("%s, deterministic", async (_, c) => {
+    await compare(c, new Map(), { deterministic: true }, 2e-5);
+    await compare(c, new Map(), { deterministic: true, cacheType: "kv_bf16" }, 1e-2);
+  });
 });
 
 /** Where blocks of a format have half-precision scales. */
@@ -205,7 +212,100 @@ describe.skipIf(!binding)(`${title}: formats`, () => {
       operands.filter((v) => v?.kind === "weight" && stored.has(v.name)),
     );
     expect(weightColumns(weight!.shape as number[]) % detectFormat(dtype)!.blockColumns).toBe(0);
-    await compare(c, stored, { numerics }, tolerance);
+    for (const deterministic of [false, true]) await compare(c, stored, { numerics, deterministic }, tolerance);
+  });
+});
+
+type WeightMaker = (...shape: number[]) => WeightValue;
+
+/** A layer and the logits, with widths that four divides or not. */
+function decoderCase(hidden: number, heads: number, kvHeads: number, width: number, ffn: number, norms: boolean) {
+  return (b: CaseBuilder, weight: WeightMaker) => {
+    const { g } = b;
+    const cache = b.cache(kvHeads, width);
+    const table = g.ropeTable([Array.from({ length: width / 2 }, (_, i) => 0.7 ** i)]);
+    const norm = (x: Value) => g.rmsNorm(x, b.weight(hidden), 1e-5);
+    const x = b.rows(hidden);
+    const y = norm(x);
+    const [q, k, v] = [heads, kvHeads, kvHeads].map((n) => g.linear(y, weight(n * width, hidden), b.weight(n * width)));
+    const [normedQ, normedK] = norms
+      ? [g.rmsNorm(q!, b.weight(width), 1e-5, heads), g.rmsNorm(k!, b.weight(width), 1e-5, kvHeads)]
+      : [q!, k!];
+    const written = g.kvWrite(cache, g.rope(normedK, table, kvHeads), v!);
+    const attended = g.attention(g.rope(normedQ, table, heads), written, { heads, scale: norms ? 0.2 : 1 / hidden });
+    const sum = g.add(x, g.linear(attended, weight(hidden, heads * width)));
+    const z = norm(sum);
+    const mlp = g.actMul(g.linear(z, weight(ffn, hidden)), g.linear(z, weight(ffn, hidden)), "silu");
+    const last = norm(g.gather(g.add(sum, g.linear(mlp, weight(hidden, ffn))), g.rowIndex));
+    return g.linear(last, weight(50, hidden));
+  };
+}
+
+describe.skipIf(!binding)(`${title}: bf16 between nodes`, () => {
+  const cases: [string, (c: CaseBuilder, weight: WeightMaker) => Value, ops: readonly string[]][] = [
+    [
+      "decoder, even widths",
+      decoderCase(128, 4, 2, 32, 256, false),
+      ["linear", "rms_norm", "add_rms_norm", "gated_act"],
+    ],
+    [
+      "decoder, odd widths, norms of heads",
+      decoderCase(90, 3, 1, 22, 70, true),
+      ["linear", "rms_norm", "add_rms_norm", "gated_act"],
+    ],
+    [
+      "norms behind products",
+      (c, weight) => {
+        const y = c.g.rmsNorm(c.rows(96), c.weight(96), 1e-5);
+        return c.g.add(c.rows(64), c.g.rmsNorm(c.g.linear(y, weight(64, 96)), c.weight(64), 1e-5));
+      },
+      ["rms_norm", "linear"],
+    ],
+    [
+      "layer norm, activation alone",
+      (c, weight) => {
+        const y = c.g.layerNorm(c.rows(60), c.weight(60), c.weight(60), 1e-5);
+        const h = c.g.act(c.g.linear(y, weight(100, 60), c.weight(100)), "gelu");
+        return c.g.add(c.rows(60), c.g.linear(h, weight(60, 100), c.weight(60)));
+      },
+      ["layer_norm", "linear", "act"],
+    ],
+    [
+      "gate and up of two formats, chosen rows",
+      (c, weight) => {
+        const y = c.g.gather(c.g.rmsNorm(c.rows(64), undefined, 1e-5, 2), c.g.rowIndex);
+        return c.g.linear(
+          c.g.actMul(c.g.linear(y, weight(72, 64)), c.g.linear(y, c.weight(72, 64)), "silu"),
+          weight(9, 72),
+        );
+      },
+      ["act_mul"],
+    ],
+    [
+      "cache without rotation",
+      (c, weight) => {
+        const cache = c.cache(2, 24);
+        const y = c.g.rmsNorm(c.rows(96), c.weight(96), 1e-5);
+        const [k, v] = [0, 1].map(() => c.g.linear(y, weight(48, 96)));
+        return c.g.attention(c.rows(96), c.g.kvWrite(cache, k!, v!), { heads: 4, scale: 0.01 });
+      },
+      ["linear"],
+    ],
+  ];
+  it.each(cases)("%s", async (name, make, ops) => {
+    const stored = new Map<string, { dtype: string; bytes: Uint8Array }>();
+    const c = opCase("chain", name, (builder) =>
+      make(builder, (...shape) => randomWeight(builder, stored, "bf16", shape)),
+    );
+    const options = { numerics: "fast", cacheType: "kv_bf16" } as const;
+    const device = openTestDevice(binding!);
+    const { graph } = lower(c.graph, { kernels: device.kernels(), limits, ...options });
+    const narrow = graph.nodes
+      .filter(({ outputs }) => outputs.some(({ dtype }) => dtype === "bf16"))
+      .map(({ op }) => op);
+    const takesBf16 = device.kernels().some(({ signature }) => signature.startsWith("linear(x: bf16"));
+    expect(ops.filter((op) => !narrow.includes(op))).toEqual(takesBf16 ? [] : ops);
+    await compare(c, stored, options, 3e-2);
   });
 });
 

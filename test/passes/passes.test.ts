@@ -2,6 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { createBuilder } from "../../lib/ir/builder.ts";
 import type { Graph } from "../../lib/ir/graph.ts";
+import { interpret } from "../../lib/ir/interpret.ts";
 import { printGraph } from "../../lib/ir/print.ts";
 import { withSampleProgram } from "../../lib/ir/sample-program.ts";
 import { decodePlan } from "../../lib/passes/decode.ts";
@@ -9,6 +10,7 @@ import { fold } from "../../lib/passes/fold.ts";
 import { fuse } from "../../lib/passes/fuse.ts";
 import { lower } from "../../lib/passes/index.ts";
 import { lowerQuant } from "../../lib/passes/lower-quant.ts";
+import { narrow } from "../../lib/passes/narrow.ts";
 import { planMemory } from "../../lib/passes/plan-memory.ts";
 import { printPlan } from "../../lib/passes/print-plan.ts";
 import {
@@ -19,11 +21,18 @@ import {
   viewOps,
 } from "../../lib/passes/select-kernels.ts";
 import { verify } from "../../lib/passes/verify.ts";
-import { allKernels } from "./kernels.ts";
+import { allKernels, narrowKernels } from "./kernels.ts";
 import { limits, runTiny, type TinyOptions, tinyModel } from "./tiny-model.ts";
 
 const choose = (more: Partial<KernelChoice> = {}): KernelChoice => {
-  return { kernels: allKernels, numerics: "f32", cacheType: "kv_f32", fallbackOps: new Set(), ...more };
+  return {
+    kernels: allKernels,
+    numerics: "f32",
+    cacheType: "kv_f32",
+    fallbackOps: new Set(),
+    deterministic: false,
+    ...more,
+  };
 };
 const fused = (graph: Graph, choice = choose()) => fuse(lowerQuant(graph), availableOps(choice));
 const opsOf = (graph: Graph) => graph.nodes.map(({ op }) => op);
@@ -182,6 +191,26 @@ describe("select-kernels", () => {
     expect(kernels[selected.nodes.find(({ op }) => op === "gather")!.kernel!]!.backend).toBe("cpu");
   });
 
+  it("takes kernels that depend on the batch first, and none of them where results must not", () => {
+    const isLinear = ({ signature }: KernelInfo) => signature.startsWith("linear(");
+    const graph = fused(tinyModel().graph);
+    const chosen = (kernels: KernelInfo[], deterministic: boolean) =>
+      selectKernels(graph, choose({ kernels, deterministic }))
+        .nodes.filter(({ op }) => op === "linear")
+        .map(({ kernel }) => kernels[kernel!]!.tags);
+    const faster = allKernels.filter(isLinear).map((k): KernelInfo => ({ ...k, tags: `${k.tags} order=batch`.trim() }));
+    const both = [...allKernels, ...faster];
+    expect(new Set(chosen(both, true).map((tags) => tags.includes("order=batch")))).toEqual(new Set([false]));
+    expect(new Set(chosen(both, false).map((tags) => tags.includes("order=batch")))).toEqual(new Set([true]));
+    const onlyFaster = [...allKernels.filter((k) => !isLinear(k)), ...faster];
+    expect(() => chosen(onlyFaster, true)).toThrow(
+      expect.objectContaining({
+        code: "IX_NO_KERNEL",
+        message: expect.stringMatching(/linear.*do not depend on the batch/),
+      }),
+    );
+  });
+
   it("names both files when a kernel's interface is not its op's", () => {
     const wrong = [
       "rms_norm(x: f32[T,D], w: f32[D], groups: i32, eps: f32) -> f32[T,D]",
@@ -195,6 +224,108 @@ describe("select-kernels", () => {
         /csrc\/cpu\/norm\/rms_norm.cpp and lib\/ir\/ops\/rms-norm.ts differ/,
       );
     }
+  });
+});
+
+describe("narrow", () => {
+  const projections = ["q", "k", "v", "o", "gate", "up", "down"];
+  const names = [0, 1].flatMap((i) => projections.map((name) => `layers.${i}.${name}_proj.weight`));
+  const dtypes = Object.fromEntries(["lm_head.weight", ...names].map((name) => [name, "bf16"]));
+  const fast = choose({ kernels: narrowKernels, numerics: "fast" });
+  const typesOf = (graph: Graph) =>
+    graph.nodes.flatMap(({ op, outputs }) =>
+      outputs.filter(({ kind }) => kind === "result").map((v) => `${op} ${v.dtype}`),
+    );
+
+  it("keeps in bf16 what its maker and all its readers can take, columns with what they are of", () => {
+    const { graph, tensor } = tinyModel({ dtypes, qkNorm: true });
+    const before = fused(graph, fast);
+    const after = narrow(before, fast);
+    const attention = [
+      "linear bf16",
+      "columns bf16",
+      "columns bf16",
+      "columns bf16",
+      "qk_norm_rope_kv_write f32",
+      "attention f32",
+    ];
+    const mlp = ["add_rms_norm f32", "add_rms_norm bf16", "linear bf16", "gated_act bf16", "linear bf16"];
+    expect(typesOf(after)).toEqual([
+      ...["rope_table f32", "embed f32", "rms_norm bf16", ...attention, "linear bf16", ...mlp],
+      ...["add_rms_norm f32", "add_rms_norm bf16", ...attention, "linear bf16", ...mlp],
+      ...["add f32", "gather f32", "rms_norm bf16", "linear f32"],
+    ]);
+    const [exact, rounded] = [runTiny(before, tensor), runTiny(verify(after), tensor)];
+    const error = Math.max(...exact.map((value, i) => Math.abs(value - rounded[i]!)));
+    expect(error).toBeGreaterThan(1e-5);
+    expect(error).toBeLessThan(0.03 * Math.max(...exact.map(Math.abs)));
+  });
+
+  it("changes nothing where numerics are exact, kernels are missing or the host reads", () => {
+    const graph = fused(tinyModel({ dtypes }).graph, fast);
+    expect(narrow(graph, { ...fast, numerics: "f32" })).toBe(graph);
+    expect(narrow(graph, { ...fast, kernels: allKernels })).toBe(graph);
+    const norm = graph.nodes.find(({ op }) => op === "rms_norm")!.outputs[0]!;
+    const read = narrow({ ...graph, outputs: new Map([...graph.outputs, ["hidden", norm]]) }, fast);
+    expect(read.outputs.get("hidden")!.dtype).toBe("f32");
+    const moreReaders = (op: string) => narrow(appended(graph, op, norm), fast).nodes.find((n) => n.op === "rms_norm")!;
+    expect(moreReaders("scale").outputs[0]!.dtype).toBe("f32");
+  });
+
+  /** With a node more that reads a value. */
+  function appended(graph: Graph, op: string, x: Graph["nodes"][number]["outputs"][number]): Graph {
+    const output = { kind: "result", name: op, dtype: "f32", shape: x.shape } as const;
+    const node = { op, operands: [x], attrs: { factor: 2 }, outputs: [output], name: op, program: "forward" } as const;
+    return { ...graph, nodes: [...graph.nodes, node] };
+  }
+
+  it("halves the bytes in the plan, which reads back", () => {
+    const { graph } = tinyModel({ dtypes, qkNorm: true });
+    const options = { kernels: narrowKernels, limits, topLogprobs: 5 };
+    const [exact, fastPlan] = [lower(graph, options), lower(graph, { ...options, numerics: "fast" })];
+    expect(fastPlan.stats.arenaBytes).toBeLessThan(exact.stats.arenaBytes);
+    const { programs, kernels } = decodePlan(fastPlan.plan);
+    const rotation = programs[0]!.steps.find(({ kernel }) => kernels[kernel]!.signature.startsWith("qk_norm"))!;
+    const [, q, k, v] = rotation.operands;
+    expect([q, k, v].map((o) => o!.type)).toEqual(["bf16", "bf16", "bf16"]);
+    expect([k!.offset - q!.offset, v!.offset - k!.offset]).toEqual([32 * 2, 16 * 2]);
+    expect(printPlan(decodePlan(fastPlan.plan))).toMatch(/add_rms_norm\(f32\[T,32\]@\d+\/32, bf16\[T,32\]@/);
+  });
+
+  it("the interpreter rounds to nearest, ties to even", () => {
+    const g = createBuilder(new Map([["w.weight", { dtype: "f32", shape: [2, 3] }]]));
+    g.output("y", g.scale(g.embed(g.tokens, g.weight("w")), 1.5));
+    const graph = g.finish();
+    const embedded = { ...graph.nodes[0]!.outputs[0]!, dtype: "bf16" };
+    const nodes = [
+      { ...graph.nodes[0]!, outputs: [embedded] },
+      { ...graph.nodes[1]!, operands: [embedded] },
+    ] as Graph["nodes"];
+    const values = Float32Array.of(1 + 2 ** -8, 1 + 3 * 2 ** -8, 1 + 2 ** -8 + 2 ** -20, -3.3, Number.NaN, 1e39);
+    const tokens = { dims: [2], data: Int32Array.of(0, 1) };
+    const out = interpret(
+      { ...graph, nodes },
+      { tensor: () => values, inputs: new Map([["tokens", tokens]]), caches: [] },
+    );
+    expect([...out.get("y")!.data]).toEqual(
+      [1, 1 + 2 ** -6, 1 + 2 ** -7, -3.296875, Number.NaN, Number.POSITIVE_INFINITY].map((v) => v * 1.5),
+    );
+  });
+
+  it("equal nodes of different types stay apart", () => {
+    const g = createBuilder(new Map([["w.weight", { dtype: "f32", shape: [4, 2] }]]));
+    const x = g.embed(g.tokens, g.weight("w"));
+    g.output("y", g.add(g.scale(x, 5), g.scale(x, 5)));
+    const graph = g.finish();
+    const narrower = {
+      ...graph.nodes[2]!.outputs[0]!,
+      dtype: "bf16",
+    } as (typeof graph.nodes)[number]["outputs"][number];
+    const nodes = graph.nodes
+      .with(2, { ...graph.nodes[2]!, outputs: [narrower] })
+      .with(3, { ...graph.nodes[3]!, operands: graph.nodes[3]!.operands.with(1, narrower) });
+    expect(opsOf(fold({ ...graph, nodes }))).toEqual(["embed", "scale", "scale", "add"]);
+    expect(opsOf(fold(graph))).toEqual(["embed", "scale", "add"]);
   });
 });
 
@@ -292,6 +423,7 @@ describe("texts", () => {
       "verify",
       "lower-quant",
       "fuse",
+      "narrow",
       "select-kernels",
       "fold",
       "plan-memory",

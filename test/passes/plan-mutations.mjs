@@ -43,7 +43,7 @@ function* everyField() {
   }
   for (const at of words) {
     const old = view.getUint32(at, true);
-    const values = [0, 1, old + 1, old - 1, 2 * old, old ^ 0x80000000, 0xfffffffe];
+    const values = [0, 1, 5, old + 1, old - 1, 2 * old, old ^ 0x80000000, 0xfffffffe];
     for (const value of new Set(values.map((v) => v >>> 0))) if (value !== old) yield [[at, value]];
   }
 }

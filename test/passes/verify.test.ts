@@ -27,6 +27,8 @@ const withOperand = (i: number, value: Value | undefined) => (node: Node) => ({
   operands: node.operands.with(i, value),
 });
 
+const narrow = (value: Value) => ({ ...value, dtype: "bf16" }) as Value;
+
 describe("verify", () => {
   const first = graph.nodes.find(isOp("linear"))!;
   const weight = first.operands[1] as Extract<Value, { kind: "weight" }>;
@@ -75,6 +77,15 @@ describe("verify", () => {
       { ...sampled, nodes: [sampled.nodes.at(-1)!, ...graph.nodes] },
       /is read before|comes after/,
     ],
+    [
+      "an output that is narrow",
+      {
+        ...mutate(isOp("gather"), (n) => ({ ...n, outputs: [narrow(n.outputs[0]!)] })),
+        outputs: new Map([["x", narrow(graph.nodes.find(isOp("gather"))!.outputs[0]!)]]),
+      },
+      /is read before|not the result|hosts do not read/,
+    ],
+    ["a narrow input of indices", mutate(isOp("gather"), withOperand(1, narrow(first.outputs[0]!))), /operand rows/],
     ["an output that nobody makes", { ...graph, outputs: new Map([["x", weight]]) }, /output x/],
   ];
 

@@ -1,5 +1,6 @@
 // A device made of integers: each KV slot holds a hash of the whole token history up to its position, so that a wrong block,
 // a missing copy or an early reuse changes what attention reads. It verifies every read of every step against the truth.
+import { blockOp } from "../../lib/cache/block-ops.ts";
 import type { CacheState } from "../../lib/cache/kv-cache.ts";
 import type { Sequence } from "../../lib/sched/sequence.ts";
 import type { StepPlan } from "../../lib/sched/step-plan.ts";
@@ -51,8 +52,9 @@ export interface FakeStep {
   rowIndex: Int32Array;
   sampleIndex: Int32Array;
   deltas: Int32Array;
-  copies: Int32Array;
+  ops: Int32Array;
   contextTokens: number;
+  swapBytes: number;
   /** (group, block, generation)* that the step reads or writes. */
   touched: number[];
 }
@@ -76,6 +78,7 @@ export class FakeExecutor {
   readonly #cache: CacheState;
   readonly #tables: Int32Array[];
   readonly #slots: Int32Array[];
+  readonly #hostSlots: Int32Array[];
   readonly #widths: number[];
   readonly #lastToken = new Int32Array(4096).fill(-1);
 
@@ -83,7 +86,9 @@ export class FakeExecutor {
     this.#cache = cache;
     this.#tables = cache.groups.map((group) => new Int32Array(group.table.length).fill(-7));
     this.#widths = cache.groups.map(({ spec }) => (spec.kind === "state" ? 1 : spec.tokensPerBlock));
-    this.#slots = cache.groups.map(({ pool }, g) => new Int32Array(pool.numBlocks * this.#widths[g]!).fill(-1));
+    const memory = (numBlocks: number, g: number) => new Int32Array(numBlocks * this.#widths[g]!).fill(-1);
+    this.#slots = cache.groups.map(({ pool }, g) => memory(pool.numBlocks, g));
+    this.#hostSlots = cache.groups.map(({ host }, g) => memory(host.numSlots, g));
   }
 
   addRequest(id: number, { prompt, salt, seed }: FakeRequest): void {
@@ -109,8 +114,8 @@ export class FakeExecutor {
     if (new Set(plan.rows.view()).size !== plan.numSequences) fail("a row occurs twice in a step");
     const touched: number[] = [];
     const touch = (g: number, block: number) => touched.push(g, block, this.#cache.groups[g]!.pool.generation(block));
-    const copies = plan.blockCopies.slice();
-    for (let i = 0; i < copies.length; i += 3) touch(copies[i]!, copies[i + 1]!);
+    const ops = plan.blockOps.slice();
+    for (let i = 0; i < ops.length; i += 4) if (ops[i] === blockOp.copy) touch(ops[i + 1]!, ops[i + 2]!);
     for (const row of plan.rows.view()) {
       this.#cache.groups.forEach((group, g) => {
         const offset = row * group.maxColumns;
@@ -129,8 +134,9 @@ export class FakeExecutor {
       rowIndex: plan.rowIndex.view().slice(),
       sampleIndex: plan.sampleIndex.view().slice(),
       deltas: plan.tableDeltas.slice(),
-      copies,
+      ops,
       contextTokens: plan.contextTokens,
+      swapBytes: plan.swapBytes,
       touched,
     });
   }
@@ -142,11 +148,7 @@ export class FakeExecutor {
       const [g, row, column, block] = [...step.deltas.subarray(i, i + 4)] as [number, number, number, number];
       this.#tables[g]![row * this.#cache.groups[g]!.maxColumns + column] = block;
     }
-    for (let i = 0; i < step.copies.length; i += 3) {
-      const [g, source, target] = [...step.copies.subarray(i, i + 3)] as [number, number, number];
-      const width = this.#widths[g]!;
-      this.#slots[g]!.copyWithin(target * width, source * width, (source + 1) * width);
-    }
+    for (let i = 0; i < step.ops.length; i += 4) this.#runBlockOp(step.ops.subarray(i, i + 4));
     const offsets = step.count.map((_, i) => step.count.subarray(0, i).reduce((sum, count) => sum + count, 0));
     const written = this.#cache.groups.map(() => new Map<number, number>());
     for (const [i, sequence] of step.sequences.entries()) this.#write(step, sequence, i, offsets[i]!, written);
@@ -160,6 +162,37 @@ export class FakeExecutor {
       }
     });
     return { step, sampled: this.#sample(step, offsets) };
+  }
+
+  #runBlockOp([op, group, from, to]: Int32Array): void {
+    const g = group!;
+    const width = this.#widths[g]!;
+    const [device, host] = [this.#slots[g]!, this.#hostSlots[g]!];
+    const read = (memory: Int32Array, block: number) => {
+      if (block < 0 || block * width >= memory.length)
+        fail(`block operation ${op} of group ${g}: ${block} is out of range`);
+      return memory.subarray(block * width, (block + 1) * width);
+    };
+    if (op === blockOp.copy) read(device, to!).set(read(device, from!));
+    else if (op === blockOp.swapOut) read(host, to!).set(read(device, from!));
+    else if (op === blockOp.swapIn) read(device, to!).set(read(host, from!));
+    else if (op === blockOp.poison) read(device, from!).fill(-2);
+    else fail(`unknown block operation ${op}`);
+  }
+
+  /** Once all steps are done: nothing is left in blocks that were given up, except where that is still to be executed. */
+  checkPoison(): void {
+    const pending = this.#cache.ops.view();
+    this.#cache.groups.forEach(({ pool }, g) => {
+      for (let block = 0; block < pool.numBlocks; block++) {
+        if (!pool.isFree(block) || pool.generation(block) === 0) continue;
+        const awaits = pending.some(
+          (op, i) => i % 4 === 0 && op === blockOp.poison && pending[i + 1] === g && pending[i + 2] === block,
+        );
+        const slots = this.#slots[g]!.subarray(block * this.#widths[g]!, (block + 1) * this.#widths[g]!);
+        if (!awaits && slots.some((slot) => slot !== -2)) fail(`free block ${block} of group ${g} is not poisoned`);
+      }
+    });
   }
 
   #blockAt(g: number, row: number, position: number): number {

@@ -1,16 +1,19 @@
 // The checks are worth something: each deliberate fault in the cache is noticed by the integrity check or by the fake executor.
 import { describe, expect, test } from "vitest";
-import { CacheState } from "../../lib/cache/kv-cache.ts";
+import { blockOp } from "../../lib/cache/block-ops.ts";
+import type { HeldSequence } from "../../lib/cache/held-sequences.ts";
+import { type CacheOptions, CacheState } from "../../lib/cache/kv-cache.ts";
 import type { StepPlan } from "../../lib/sched/step-plan.ts";
 import { textAlone } from "./fake-executor.ts";
 import { Simulation } from "./simulation.ts";
 
 const spec = { layers: [0], kind: "full", tokensPerBlock: 4, bytesPerBlock: 64, dtype: "f32" } as const;
-const options = { groups: [{ spec, numBlocks: 14 }], maxRows: 6, maxTokens: 64, prefixCaching: true };
+const options: CacheOptions = { groups: [{ spec, numBlocks: 14 }], maxRows: 6, maxTokens: 64, prefixCaching: true };
 
 /** Shared prefixes, two salts, forks and preemptions, all in a small pool. */
 function work(cache: CacheState, tamper: (plan: StepPlan) => void = () => {}): Simulation {
   const simulation = new Simulation(options, { maxStepTokens: 24 }, cache);
+  simulation.elapsedMs = ({ tokens }) => 1 + tokens.length;
   const schedule = simulation.scheduler.schedule.bind(simulation.scheduler);
   simulation.scheduler.schedule = () => {
     const plan = schedule();
@@ -54,18 +57,42 @@ class ForgetsEpochs extends CacheState {
 }
 
 class KeepsNoReference extends CacheState {
-  override fork(source: number, numTokens: number): number {
-    const row = super.fork(source, numTokens);
+  override fork(source: number, numShared: number, numTokens: number): number {
+    const row = super.fork(source, numShared, numTokens);
     if (row >= 0) this.groups[0]!.pool.release(this.groups[0]!.table[row * this.groups[0]!.maxColumns]!);
     return row;
   }
+}
+
+/** The same with places on the host for what preempted sequences computed. */
+const swapping = (more: Partial<CacheOptions> = {}): CacheOptions => ({
+  ...options,
+  groups: [{ spec, numBlocks: 14, numHostSlots: 40 }],
+  poison: true,
+  ...more,
+});
+
+class DropsTwice extends CacheState {
+  override drop(held: HeldSequence): void {
+    super.drop(held);
+    super.drop(held);
+  }
+}
+
+function tamperOps(tamper: (ops: number[][]) => number[][]): (plan: StepPlan) => void {
+  return (plan) => {
+    const ops = Array.from({ length: plan.blockOps.length / 4 }, (_, i) => [
+      ...plan.blockOps.subarray(4 * i, 4 * i + 4),
+    ]);
+    plan.blockOps = Int32Array.from(tamper(ops).flat());
+  };
 }
 
 describe("deliberate faults", () => {
   test("the untouched cache passes the same work, with forks, copies, hits and preemptions in it", () => {
     const simulation = work(new CacheState(options));
     for (const { request, text } of simulation.outcomes.values()) expect(text).toEqual(textAlone(request));
-    expect(simulation.numCopies).toBeGreaterThan(0);
+    expect(simulation.numBlocks.copy).toBeGreaterThan(0);
     expect(simulation.scheduler.stats().cachedTokens).toBeGreaterThan(0);
     expect(simulation.scheduler.stats().numPreemptions).toBeGreaterThan(0);
   });
@@ -109,7 +136,7 @@ describe("deliberate faults", () => {
     ).toThrow(/: block -7|reads a foreign KV|writes block|is written by/);
     expect(() =>
       work(new CacheState(options), (plan) => {
-        plan.blockCopies = plan.blockCopies.subarray(3);
+        plan.blockOps = plan.blockOps.subarray(4);
       }),
     ).toThrow(/reads a foreign KV/);
   });
@@ -120,5 +147,43 @@ describe("deliberate faults", () => {
       if (++steps === 7) plan.tokens.view()[0]! ^= 1;
     };
     expect(() => work(new CacheState(options), tamper)).toThrow(/history has|reads the last token/);
+  });
+
+  test.each([true, false])(
+    "the untouched cache passes the same work with swaps, too; prefix cache %j",
+    (prefixCaching) => {
+      const simulation = work(new CacheState(swapping({ prefixCaching })));
+      for (const { request, text } of simulation.outcomes.values()) expect(text).toEqual(textAlone(request));
+      expect(Math.min(simulation.scheduler.stats().numSwaps, ...Object.values(simulation.numBlocks))).toBeGreaterThan(
+        0,
+      );
+      simulation.executor.checkPoison();
+    },
+  );
+
+  test.each([
+    ["lost", (ops: number[][]) => ops.filter(([kind]) => kind !== blockOp.swapOut)],
+    [
+      "late",
+      (ops: number[][]) => ops.sort((a, b) => Number(a[0] === blockOp.swapOut) - Number(b[0] === blockOp.swapOut)),
+    ],
+    ["not undone", (ops: number[][]) => ops.filter(([kind]) => kind !== blockOp.swapIn)],
+  ])("a move to the host that is %s", (_, tamper) => {
+    expect(() => work(new CacheState(swapping()), tamperOps(tamper))).toThrow(/reads a foreign KV/);
+  });
+
+  test("host slots never given back, or given back twice", () => {
+    const leaking = new CacheState(swapping());
+    leaking.groups[0]!.host.release = () => {};
+    expect(() => work(leaking)).toThrow(/host slot .* references/);
+    expect(() => work(new DropsTwice(swapping()))).toThrow(/host slot .*, which nobody holds/);
+  });
+
+  test("a freed block that keeps what it held", () => {
+    const simulation = work(
+      new CacheState(swapping()),
+      tamperOps((ops) => ops.filter(([kind]) => kind !== blockOp.poison)),
+    );
+    expect(() => simulation.executor.checkPoison()).toThrow(/is not poisoned/);
   });
 });

@@ -17,11 +17,14 @@ const cacheOptions = fc.record({
   numBlocks: fc.integer({ min: 10, max: 24 }),
   maxRows: fc.integer({ min: 1, max: 7 }),
   prefixCaching: fc.boolean(),
+  numHostSlots: fc.constantFrom(0, 3, 12, 60),
+  poison: fc.boolean(),
 });
 
 const schedulerOptions = fc.record({
   policy: fc.constantFrom(...(Object.keys(policies) as PolicyName[])),
   maxStepTokens: fc.integer({ min: 3, max: 40 }),
+  maxLogitRows: fc.constantFrom(2, 7, 100),
   maxInFlight: fc.integer({ min: 1, max: 3 }),
   targetStepMs: fc.integer({ min: 1, max: 30 }),
 });
@@ -55,20 +58,19 @@ function promptOf({ base, shared, tail }: { base: number; shared: number; tail: 
 function cacheOf({
   layout,
   numBlocks,
-  maxRows,
-  prefixCaching,
-}: {
+  numHostSlots,
+  ...rest
+}: Omit<CacheOptions, "groups" | "maxTokens"> & {
   layout: (typeof layouts)[number];
   numBlocks: number;
-  maxRows: number;
-  prefixCaching: boolean;
+  numHostSlots: number;
 }): CacheOptions {
-  return { groups: layout.map((group) => ({ spec: group, numBlocks })), maxRows, maxTokens: 64, prefixCaching };
+  return { ...rest, groups: layout.map((group) => ({ spec: group, numBlocks, numHostSlots })), maxTokens: 64 };
 }
 
 describe("random arrivals", () => {
   test("texts equal those alone, all memory comes back", () => {
-    const seen = { preempted: 0, cached: 0, copies: 0, stops: 0, forks: 0 };
+    const seen = { preempted: 0, cached: 0, copies: 0, stops: 0, forks: 0, swaps: 0, swappedOut: 0, swappedIn: 0 };
     fc.assert(
       fc.property(
         cacheOptions,
@@ -76,7 +78,8 @@ describe("random arrivals", () => {
         fc.array(action, { minLength: 1, maxLength: 40, size: "max" }),
         (c, s, actions) => {
           const simulation = new Simulation(cacheOf(c), { ...s, policy: policies[s.policy] });
-          simulation.elapsedMs = (step) => 2 + step.tokens.length * 0.5 + step.contextTokens * 0.01;
+          simulation.elapsedMs = ({ tokens, contextTokens, swapBytes }) =>
+            2 + tokens.length * 0.5 + contextTokens * 0.01 + swapBytes * 0.001;
           const { scheduler, outcomes } = simulation;
           const pins: number[] = [];
           for (const { kind, turns, request: r, pick } of actions) {
@@ -125,13 +128,20 @@ describe("random arrivals", () => {
                 asked.prompt.length + Math.max(0, asked.maxNewTokens - 1) - firstLogits,
               );
           }
-          seen.copies += simulation.numCopies;
+          seen.copies += simulation.numBlocks.copy;
+          seen.swappedOut += simulation.numBlocks.swapOut;
+          seen.swappedIn += simulation.numBlocks.swapIn;
+          seen.swaps += scheduler.stats().numSwaps;
+          expect(scheduler.stats().swappedBytes).toBe(
+            64 * (simulation.numBlocks.swapOut + simulation.numBlocks.swapIn),
+          );
           seen.preempted += scheduler.stats().numPreemptions;
           seen.cached += scheduler.stats().cachedTokens;
           simulation.cache.clear();
           for (const usage of simulation.cache.usage())
-            expect(usage).toMatchObject({ usedBlocks: 0, cachedBlocks: 0, pinnedBlocks: 0 });
+            expect(usage).toMatchObject({ usedBlocks: 0, cachedBlocks: 0, pinnedBlocks: 0, usedHostSlots: 0 });
           simulation.cache.checkIntegrity();
+          if (c.poison) simulation.executor.checkPoison();
           expect(scheduler.stats()).toMatchObject({ numRunning: 0, numWaiting: 0, numFinished: outcomes.size });
         },
       ),

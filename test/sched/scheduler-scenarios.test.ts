@@ -88,6 +88,73 @@ describe("memory", () => {
     expect(simulation.scheduler.stats().cachedTokens).toBe(3 * 99);
   });
 
+  test("equal prompts that arrive together are computed once", () => {
+    const simulation = new Simulation(cacheOf(64), { maxStepTokens: 40 });
+    for (let seed = 0; seed < 4; seed++) simulation.add(request(1, 8, { prompt: prompt(100, 1), seed }));
+    const longer = Int32Array.from([...prompt(100, 1), ...prompt(30, 2)]);
+    simulation.add(request(1, 8, { prompt: longer, seed: 4 }));
+    simulation.add(request(1, 8, { prompt: prompt(100, 1), seed: 5, salt: "apart" }));
+    simulation.runToEnd();
+    expectTextsAlone(simulation);
+    expect(simulation.scheduler.stats().cachedTokens).toBe(3 * 99 + 100);
+  });
+
+  test("a prefix in the cache is not given up for less of a request that runs", () => {
+    const simulation = new Simulation(cacheOf(64));
+    simulation.add(request(1, 1, { prompt: prompt(200, 1) }));
+    simulation.runToEnd();
+    const short = Int32Array.from([...prompt(40, 1), 60, 61]);
+    simulation.add(request(1, 50, { prompt: short, seed: 3 }));
+    simulation.turn();
+    const long = simulation.scheduler.get(simulation.add(request(1, 1, { prompt: prompt(200, 1) })))!;
+    simulation.runToEnd();
+    expect(long.numCached).toBe(192);
+    expectTextsAlone(simulation);
+  });
+
+  test("preempted sequences go on from the host where moving is cheaper than computing, and only there", () => {
+    const bytesPerBlock = 2 ** 23;
+    const run = (msPerToken: number, msPerSwap: number, numHostSlots = 100) => {
+      const groups = [{ spec: { ...spec, bytesPerBlock }, numBlocks: 6, numHostSlots }];
+      const simulation = new Simulation({ ...cacheOf(0, { prefixCaching: false }), groups });
+      simulation.elapsedMs = ({ tokens, swapBytes }) =>
+        1 + msPerToken * tokens.length + (msPerSwap * swapBytes) / bytesPerBlock;
+      for (const asked of lasting(9, 30, 90)) simulation.add(asked);
+      simulation.runToEnd();
+      expectTextsAlone(simulation);
+      expect(simulation.cache.usage()[0]).toMatchObject({ usedBlocks: 0, usedHostSlots: 0 });
+      const stats = simulation.scheduler.stats();
+      expect(stats.swappedBytes).toBe(bytesPerBlock * (simulation.numBlocks.swapOut + simulation.numBlocks.swapIn));
+      return stats;
+    };
+    const cheap = run(0.5, 0.3);
+    expect(cheap.numSwaps).toBe(cheap.numPreemptions);
+    expect(cheap.numSwaps).toBeGreaterThan(0);
+    // Nothing is computed twice: each prompt and all but the last new token.
+    expect(cheap.scheduledTokens).toBe(9 * (30 + 89));
+    const without = run(0.5, 0.3, 0);
+    expect([without.numSwaps, without.swappedBytes]).toEqual([0, 0]);
+    expect(without.scheduledTokens).toBeGreaterThan(cheap.scheduledTokens);
+    // What it costs shows when it is tried.
+    const dear = run(0.05, 8);
+    expect(dear.numSwaps).toBeGreaterThan(0);
+    expect(dear.numSwaps).toBeLessThan(dear.numPreemptions / 2);
+  });
+
+  test("an abort gives a preempted sequence's host slots back", () => {
+    const groups = [{ spec, numBlocks: 6, numHostSlots: 100 }];
+    const simulation = new Simulation({ ...cacheOf(0), groups });
+    const ids = lasting(3, 30, 90).map((asked) => simulation.add(asked));
+    simulation.elapsedMs = ({ tokens }) => 1 + tokens.length;
+    const used = () => simulation.cache.usage()[0]!.usedHostSlots;
+    while (used() === 0) simulation.turn();
+    simulation.abort(ids.find((id) => simulation.scheduler.get(id)!.held !== undefined)!);
+    expect(used()).toBe(0);
+    simulation.cache.checkIntegrity();
+    simulation.runToEnd();
+    expect(used()).toBe(0);
+  });
+
   test("windows free early: a prompt many times the size of the window's pool", () => {
     const window = { ...spec, kind: "window", window: 64 } as const;
     const simulation = new Simulation(
@@ -130,13 +197,29 @@ describe("order", () => {
   const finishOrder = (simulation: Simulation) =>
     simulation.events.filter(({ event }) => event === "finished").map(({ id }) => id);
 
-  test("priority: higher first, older among equals; a running one is not interrupted", () => {
+  test("priority: higher first, older among equals; a running one makes room for those above it", () => {
     const simulation = new Simulation(cacheOf(64, { maxRows: 1 }), { policy: policies.priority });
     const running = simulation.add(request(40, 10, { priority: 0 }));
     simulation.turn();
     const ids = [1, 0, 2, 1, 2].map((priority) => simulation.add(request(40, 3, { priority })));
     simulation.runToEnd();
-    expect(finishOrder(simulation)).toEqual([running, ids[2], ids[4], ids[0], ids[3], ids[1]]);
+    expect(finishOrder(simulation)).toEqual([ids[2], ids[4], ids[0], ids[3], running, ids[1]]);
+    expectTextsAlone(simulation);
+  });
+
+  test("priority: no more are interrupted than need be, and none of the same priority", () => {
+    const simulation = new Simulation(cacheOf(16, { prefixCaching: false }), { policy: policies.priority });
+    const low = lasting(5, 60, 36).map((asked) => simulation.add({ ...asked, priority: 0 })); // three blocks each
+    while (low.some((id) => simulation.outcomes.get(id)!.text.length < 8)) simulation.turn();
+    simulation.add(request(120, 2, { priority: 0, seed: 7 }));
+    for (let i = 0; i < 6; i++) simulation.turn();
+    expect(simulation.scheduler.stats().numPreemptions).toBe(0);
+    const high = simulation.add(request(120, 2, { priority: 1, seed: 8 })); // four blocks, one is free
+    while (simulation.outcomes.get(high)!.text.length === 0) simulation.turn();
+    expect(simulation.events.filter(({ event }) => event === "preempted").map(({ id }) => id)).toEqual([low.at(-1)]);
+    simulation.runToEnd();
+    expect(finishOrder(simulation)[0]).toBe(high);
+    expectTextsAlone(simulation);
   });
 
   test("priority: when blocks run out, the lowest priority gives its own back", () => {

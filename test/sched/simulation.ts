@@ -1,4 +1,5 @@
 // Drives a scheduler as the engine's loop does: schedule a step ahead, submit, wait for the older step, apply its tokens.
+import { blockOp } from "../../lib/cache/block-ops.ts";
 import { type CacheOptions, CacheState } from "../../lib/cache/kv-cache.ts";
 import type { SchedulerOptions } from "../../lib/sched/options.ts";
 import { Scheduler } from "../../lib/sched/scheduler.ts";
@@ -22,11 +23,14 @@ export class Simulation {
   readonly events: { event: string; id: number }[] = [];
   elapsedMs: (step: FakeStep) => number = () => 1;
   numSteps = 0;
-  numCopies = 0;
+  /** How many blocks were copied, swapped, poisoned. */
+  readonly numBlocks = { copy: 0, poison: 0, swapOut: 0, swapIn: 0 };
+  readonly #maxLogitRows: number;
   #lastId = 0;
 
   constructor(cacheOptions: CacheOptions, options: SchedulerOptions = {}, cache = new CacheState(cacheOptions)) {
     this.cache = cache;
+    this.#maxLogitRows = options.maxLogitRows ?? Number.POSITIVE_INFINITY;
     this.scheduler = new Scheduler(cache, {
       ...options,
       onEvent: (event, sequence) => {
@@ -56,8 +60,13 @@ export class Simulation {
   turn(): boolean {
     const plan = this.scheduler.schedule();
     if (plan !== null) {
+      if (plan.rowIndex.length > this.#maxLogitRows)
+        throw new Error(`${plan.rowIndex.length} rows of logits in a step`);
       this.executor.submit(plan);
-      this.numCopies += plan.blockCopies.length / 3;
+      for (const [name, op] of Object.entries(blockOp)) {
+        const count = plan.blockOps.filter((value, i) => i % 4 === 0 && value === op).length;
+        this.numBlocks[name as keyof typeof blockOp] += count;
+      }
     } else if (this.executor.inFlight.length > 0) this.#complete();
     else return false;
     this.cache.checkIntegrity();

@@ -56,4 +56,21 @@ describe("step budget", () => {
     for (let step = 0; step < 10; step++) budget.observe(1 + (step % 20), 1000, 10 + (step % 20));
     expect(budget.predictMs(10, 1000)).toBeLessThan(2 * before);
   });
+
+  test("learns what moving blocks costs, and doubts it when that is long ago", () => {
+    const budget = new StepBudget(50);
+    const bytes = 2 ** 27;
+    const assumed = budget.swapMs(bytes);
+    const observe = (numTokens: number, swapBytes: number) =>
+      budget.observe(numTokens, 0, 5 + 0.05 * numTokens + (40 * swapBytes) / bytes, swapBytes);
+    for (let step = 0; step < 100; step++) observe(1 + (step % 200), 0);
+    for (let step = 0; step < 20; step++) observe(1 + 10 * step, (step % 3) * bytes);
+    expect(budget.swapMs(bytes) / 40).toBeGreaterThan(0.9);
+    expect(budget.swapMs(bytes) / 40).toBeLessThan(1.1);
+    expect(budget.predictMs(100, 0) / 10).toBeGreaterThan(0.9);
+    // A thousand tokens are computed in 50 ms; there and back they move in 2 * 40.
+    expect([budget.swapPays(bytes, 1000), budget.swapPays(bytes, 2000)]).toEqual([false, true]);
+    for (let step = 0; step < 2000; step++) observe(1 + (step % 200), 0);
+    expect(budget.swapMs(bytes) / assumed).toBeLessThan(1.5);
+  });
 });

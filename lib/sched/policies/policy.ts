@@ -7,6 +7,8 @@ export interface Policy {
   order(a: Sequence, b: Sequence): number;
   /** Who gives its blocks back (and is computed again later) when the pool is empty. Never the one that goes first of several. */
   victim(running: readonly Sequence[]): Sequence;
+  /** May a sequence that found no room to start take the row and the blocks of a running one? Default: never. Never both ways round. */
+  overtakes?(waiting: Sequence, running: Sequence): boolean;
 }
 
 /** The one that goes last. */

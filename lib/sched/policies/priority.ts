@@ -10,4 +10,5 @@ export const priority: Policy = {
   name: "priority",
   order,
   victim: (running) => lastOf(running, order),
+  overtakes: (waiting, running) => waiting.priority > running.priority,
 };
