@@ -1,5 +1,7 @@
 # Every test/native/*_test.cpp is a program that returns non-zero on failure. Tests of kernels run once per instruction set: those
-# that name INFERX_ISA are compiled for each, those that ask isa_table() are told by the environment.
+# that name INFERX_ISA are compiled for each, those that ask isa_table() are told by the environment, and run on emulated older
+# processors too, where qemu-user is installed.
+find_program(INFERX_QEMU qemu-x86_64)
 function(inferx_test name source)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE inferx_core)
@@ -27,6 +29,13 @@ foreach(source IN LISTS test_sources)
   else()
     add_test(NAME ${name} COMMAND ${name})
   endif()
+  # attention_test takes minutes there
+  if(run_per_isa AND INFERX_QEMU AND NOT INFERX_SANITIZE AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64"
+      AND NOT name STREQUAL "attention_test")
+    foreach(cpu Nehalem Haswell)
+      add_test(NAME ${name}_on_${cpu} COMMAND ${INFERX_QEMU} -cpu ${cpu} $<TARGET_FILE:${name}>)
+    endforeach()
+  endif()
 endforeach()
 
 if(NOT INFERX_SANITIZE)  # instrumented objects do have initializers
@@ -35,3 +44,7 @@ if(NOT INFERX_SANITIZE)  # instrumented objects do have initializers
       "-DOBJECTS=$<TARGET_OBJECTS:inferx_cpu_${isa}>" -P ${PROJECT_SOURCE_DIR}/cmake/CheckIsaObject.cmake)
   endforeach()
 endif()
+
+# A device that works later: what the engine does with a GPU, tested without one.
+add_library(deferred_backend MODULE ${PROJECT_SOURCE_DIR}/test/native/deferred_backend.cpp)
+target_link_libraries(deferred_backend PRIVATE inferx_core)
