@@ -66,7 +66,7 @@ async function together(session, numTokens, firstPrompt) {
   await Promise.all(at.map(one));
   const rates = at.map((times) => {
     const within = times.filter((time) => time > from);
-    return (within.length - 1) / (within.at(-1) - within[0]);
+    return within.length < 2 ? 0 : (within.length - 1) / (within.at(-1) - within[0]); // it got no turn
   });
   return rates.reduce((sum, rate) => sum + rate, 0);
 }

@@ -10,8 +10,12 @@ namespace ix {
 namespace {
 constexpr int64_t kIdleSpinNs = 200'000;  // hides the 30 us wake-up across short serial gaps within a step
 constexpr int64_t kJoinSpinNs = 20'000;
-constexpr int64_t kStallNs = 300'000;  // a join that takes longer, while a thread inside of a chunk stands still
-constexpr int64_t kSpareNs = 100'000'000;
+// A join that takes so long while a thread inside of a chunk stands still: a rival's time slice, and not a short errand
+// of the host process.
+constexpr int64_t kStallNs = 1'000'000;
+constexpr int64_t kRecentNs = 50'000'000;
+constexpr int kStalls = 3;  // within kRecentNs: the pool does with less
+constexpr int64_t kSpareNs = 400'000'000, kMaxSpareNs = 6'400'000'000;
 constexpr int kClockEvery = 32;  // pauses between two looks at the clock
 
 // Spins until `done()` or until the time is over; false when it is over.
@@ -31,7 +35,7 @@ ThreadPool& ThreadPool::instance() {
   return *pool;
 }
 
-void ThreadPool::prepare(int threads) {
+void ThreadPool::begin(int threads) {
   while (int(workers_.size()) + 1 < threads) {
     const int index = int(workers_.size()) + 1;
     workers_.push_back(std::make_unique<Worker>());
@@ -40,6 +44,17 @@ void ThreadPool::prepare(int threads) {
   }
   if (spared_ > 0 && platform::now_ns() > spared_until_) spared_ = 0;
   limit_.store(std::max(1, threads - spared_), std::memory_order_relaxed);
+  began_ = platform::now_ns();
+  cpu_began_ = platform::cpu_ns(platform::own_cpu_clock());
+  slept_ = 0;
+}
+
+// The caller, too, may have lost its core. Long leases lose a little to errands anyhow.
+void ThreadPool::end() {
+  if (limit_.load(std::memory_order_relaxed) == 1 || cpu_began_ == 0) return;
+  const int64_t whole = platform::now_ns() - began_ - slept_,
+                lost = whole - (platform::cpu_ns(platform::own_cpu_clock()) - cpu_began_);
+  if (lost > std::max(2 * kStallNs, whole / 8)) spare_thread();
 }
 
 void ThreadPool::run(int chunks, Section section, void* ctx) {
@@ -98,14 +113,25 @@ void ThreadPool::wait_stalled(int chunks) {
     joining_.store(0);
   }
   const int64_t waited = platform::now_ns() - start;
+  slept_ += waited;
   if (waited < kStallNs) return;
   const bool stood_still = std::any_of(inside.begin(), inside.begin() + std::ptrdiff_t(count), [&](const Sample& s) {
     return s.cpu > 0 && platform::cpu_ns(s.worker->clock) - s.cpu < waited / 2;
   });
-  if (!stood_still) return;  // a long chunk
-  limit_.store(threads - 1, std::memory_order_relaxed);
+  if (stood_still) spare_thread();  // else it was a long chunk
+}
+
+// After some stalls, or at once when the last attempt with all threads has only just begun.
+void ThreadPool::spare_thread() {
+  const int64_t now = platform::now_ns();
+  const bool again = now - spared_until_ < kRecentNs;
+  stalls_ = now - last_stall_ < kRecentNs ? stalls_ + 1 : 1;
+  last_stall_ = now;
+  if (!again && stalls_ < kStalls) return;
+  spare_ns_ = again ? std::min(2 * spare_ns_, kMaxSpareNs) : kSpareNs;
+  spared_until_ = now + spare_ns_;
   spared_++;
-  spared_until_ = platform::now_ns() + kSpareNs;
+  limit_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // A claim is a compare-and-swap of the very word that was looked at, so it belongs to the section whose limit was

@@ -27,7 +27,9 @@ class ThreadPool {
   // Exclusive use of the pool, with at most `threads` threads, the caller included.
   class Lease {
    public:
-    Lease(ThreadPool& pool, int threads) : pool_(pool), lock_(pool.mutex_) { pool.prepare(threads); }
+    Lease(ThreadPool& pool, int threads) : pool_(pool), lock_(pool.mutex_) { pool.begin(threads); }
+    ~Lease() { pool_.end(); }
+    Lease(const Lease&) = delete;
     void run(int chunks, Section section, void* ctx) { pool_.run(chunks, section, ctx); }
 
    private:
@@ -43,10 +45,12 @@ class ThreadPool {
   };
 
   ThreadPool() = default;
-  void prepare(int threads);
+  void begin(int threads);
+  void end();
   void run(int chunks, Section section, void* ctx);
   void join(int chunks);
   void wait_stalled(int chunks);
+  void spare_thread();
   bool drain(Worker* self, int thread);  // self: null for the caller
   void work(Worker& self, int thread);
 
@@ -58,9 +62,10 @@ class ThreadPool {
   std::atomic<uint32_t> joining_{0};
   alignas(64) std::atomic<uint32_t> wake_{0};
   std::atomic<int> sleepers_{0};
-  std::atomic<int> limit_{1};  // threads that may take part in the current lease
-  int spared_ = 0;             // threads that the pool does without
-  int64_t spared_until_ = 0;   // ns
+  std::atomic<int> limit_{1};    // threads that may take part in the current lease
+  int spared_ = 0, stalls_ = 0;  // threads that the pool does without; stalls of late
+  int64_t last_stall_ = 0, spared_until_ = 0, spare_ns_ = 0;
+  int64_t began_ = 0, cpu_began_ = 0, slept_ = 0;  // of the lease: the clocks at its start, ns that its caller slept
   Section section_ = nullptr;
   void* ctx_ = nullptr;
   std::vector<std::unique_ptr<Worker>> workers_;
