@@ -22,10 +22,9 @@ endfunction()
 inferx_collect(IX_KERNEL INFERX_KERNEL_NAMES)
 inferx_collect(IX_LAYOUT INFERX_LAYOUT_NAMES)
 
-# Instrumented kernels take ten times as long to compile at -O3.
-set(INFERX_KERNEL_OPTIMIZATION -O3)
+set(INFERX_KERNEL_OPTIMIZATION -O3 CACHE STRING "Optimization of the CPU kernels")
 if(INFERX_SANITIZE)
-  set(INFERX_KERNEL_OPTIMIZATION -O1)
+  set(INFERX_KERNEL_OPTIMIZATION -O1)  # instrumented kernels take ten times as long to compile at -O3
 endif()
 
 set(INFERX_ISA_OBJECTS)
@@ -42,7 +41,13 @@ macro(inferx_add_isa isa)
   list(APPEND INFERX_ISAS ${isa})
 endmacro()
 
-inferx_add_isa(scalar)
+# worst first
+if(INFERX_ARCH MATCHES "^(aarch64|arm64)$")
+  inferx_add_isa(neon -march=armv8-a)
+  inferx_add_isa(dotprod -march=armv8.2-a+dotprod)
+else()
+  inferx_add_isa(scalar)
+endif()
 if(INFERX_ARCH STREQUAL "x86_64")
   inferx_add_isa(avx2 -mavx2 -mfma -mf16c -mbmi2)
   inferx_add_isa(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma -mf16c -mbmi2 -mprefer-vector-width=512)

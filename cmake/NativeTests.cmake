@@ -1,7 +1,16 @@
 # Every test/native/*_test.cpp is a program that returns non-zero on failure. Tests of kernels run once per instruction set: those
 # that name INFERX_ISA are compiled for each, those that ask isa_table() are told by the environment, and run on emulated older
-# processors too, where qemu-user is installed.
-find_program(INFERX_QEMU qemu-x86_64)
+# processors too, where qemu-user is installed. Tests of another architecture run emulated, in a small form where there is one.
+set(INFERX_TEST_SIZE)
+set(INFERX_OLDER_CPUS)
+if(CMAKE_CROSSCOMPILING)
+  set(INFERX_TEST_SIZE small)
+  set(INFERX_QEMU ${CMAKE_CROSSCOMPILING_EMULATOR})
+  set(INFERX_OLDER_CPUS cortex-a53)  # ARM is the only one so far
+elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  find_program(INFERX_QEMU qemu-x86_64)
+  set(INFERX_OLDER_CPUS Nehalem Haswell)
+endif()
 function(inferx_test name source)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE inferx_core)
@@ -20,7 +29,7 @@ foreach(source IN LISTS test_sources)
     foreach(isa IN LISTS INFERX_ISAS)
       if(compiled_per_isa)
         inferx_test(${name}_${isa} ${source} INFERX_ISA=${isa})
-        add_test(NAME ${name}_${isa} COMMAND ${name}_${isa} ${PROJECT_SOURCE_DIR}/test/fixtures/blocks)
+        add_test(NAME ${name}_${isa} COMMAND ${name}_${isa} ${PROJECT_SOURCE_DIR}/test/fixtures/blocks ${INFERX_TEST_SIZE})
       else()
         add_test(NAME ${name}_${isa} COMMAND ${name})
         set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT "INFERX_CPU_ISA=${isa}")
@@ -30,9 +39,8 @@ foreach(source IN LISTS test_sources)
     add_test(NAME ${name} COMMAND ${name})
   endif()
   # attention_test takes minutes there
-  if(run_per_isa AND INFERX_QEMU AND NOT INFERX_SANITIZE AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64"
-      AND NOT name STREQUAL "attention_test")
-    foreach(cpu Nehalem Haswell)
+  if(run_per_isa AND INFERX_QEMU AND NOT INFERX_SANITIZE AND NOT name STREQUAL "attention_test")
+    foreach(cpu IN LISTS INFERX_OLDER_CPUS)
       add_test(NAME ${name}_on_${cpu} COMMAND ${INFERX_QEMU} -cpu ${cpu} $<TARGET_FILE:${name}>)
     endforeach()
   endif()

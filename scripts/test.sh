@@ -52,6 +52,14 @@ sanitized_tests() {
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ctest --test-dir build/sanitize --no-tests=error --output-on-failure
 }
 
+# Small forms at -O1: kernels are compiled once per instruction set, and the emulator takes ten times as long as a processor.
+arm_tests() {
+  cmake -S . -B build/arm --toolchain cmake/aarch64-linux-gnu.cmake -DINFERX_BUILD_TESTS=ON -DINFERX_BUILD_ADDON=OFF -DINFERX_CUDA=OFF \
+    -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DINFERX_KERNEL_OPTIMIZATION=-O1 &&
+    cmake --build build/arm --parallel "$(nproc)" &&
+    ctest --test-dir build/arm --no-tests=error --output-on-failure --parallel "$(nproc)" --exclude-regex '^attention_test' # minutes
+}
+
 examples() {
   local example status=0
   for example in examples/*.mjs; do
@@ -86,6 +94,13 @@ check "unit, conformance, golden and random tests" vitest_run main --exclude 'te
 check "command line, states, leaks, exit codes" vitest_run users --no-file-parallelism test/cli test/leak test/states
 check "examples" examples
 check "C++ tests with AddressSanitizer and UBSan" sanitized_tests
+if ! command -v aarch64-linux-gnu-g++ >/dev/null; then
+  skip "C++ tests on emulated ARM" "aarch64-linux-gnu-g++ (Debian: g++-aarch64-linux-gnu) is not installed"
+elif ! command -v qemu-aarch64 >/dev/null; then
+  skip "C++ tests on emulated ARM" "qemu-aarch64 (Debian: qemu-user) is not installed"
+else
+  check "C++ tests on emulated ARM" arm_tests
+fi
 if [ -z "$(find csrc/cuda -name '*.cu' -print -quit 2>/dev/null)" ]; then
   skip "CUDA build" "csrc/cuda has no sources yet"
 elif command -v nvcc >/dev/null; then

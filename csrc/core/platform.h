@@ -15,6 +15,8 @@ int64_t cpu_ns(int64_t clock);
 inline void pause() {  // inside a spin loop
 #if defined(__x86_64__) || defined(_M_X64)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // a yield does nothing on most cores
 #endif
 }
 
@@ -31,6 +33,9 @@ int usable_cores();
 uint64_t total_memory();
 uint64_t free_memory();  // what can be taken without swapping, container limits counted in
 std::string cpu_name();
+#if defined(__aarch64__)
+bool has_arm_dot_products();  // SDOT
+#endif
 
 // A read-only file that knows what it was when it was opened.
 class File {

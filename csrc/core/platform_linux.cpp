@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -49,6 +50,11 @@ void wake(std::atomic<uint32_t>* word, int count) {
           nullptr, 0);
 }
 
+static size_t whole_pages(size_t bytes) {  // ARM has pages of 4, 16 or 64 KiB
+  const size_t page = size_t(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) & ~(page - 1);
+}
+
 // Weights stream through 4 KiB pages at the cost of TLB misses and of prefetchers that stop at every page.
 void* alloc_pages(size_t bytes) {
   constexpr size_t kLarge = size_t(2) << 20;
@@ -62,14 +68,14 @@ void* alloc_pages(size_t bytes) {
       mmap(nullptr, bytes + kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (p == MAP_FAILED) return nullptr;
   const size_t head = (kLarge - (reinterpret_cast<uintptr_t>(p) & (kLarge - 1))) & (kLarge - 1);
-  const size_t kept = (bytes + 4095) & ~size_t(4095), mapped = (bytes + kLarge + 4095) & ~size_t(4095);
+  const size_t kept = whole_pages(bytes), mapped = whole_pages(bytes + kLarge);
   if (head) munmap(p, head);
   if (mapped > head + kept) munmap(p + head + kept, mapped - head - kept);
   madvise(p + head, kept, MADV_HUGEPAGE);
   return p + head;
 }
 void free_pages(void* memory, size_t bytes) {
-  if (memory) munmap(memory, std::max<size_t>((bytes + 4095) & ~size_t(4095), 1));
+  if (memory) munmap(memory, std::max<size_t>(whole_pages(bytes), 1));
 }
 
 static std::string first_line(const std::string& path) {
@@ -153,6 +159,10 @@ std::string cpu_name() {
     if (line.rfind("model name", 0) == 0) return line.substr(std::min(line.size(), line.find(':') + 2));
   return "CPU";
 }
+
+#if defined(__aarch64__)
+bool has_arm_dot_products() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
+#endif
 
 File::~File() {
   if (fd_ >= 0) ::close(fd_);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/platform.h"
 #include "cpu/backend.h"
 #include "kernel_tables.inc"
 
@@ -19,6 +20,9 @@ static bool runs_here(const char* isa) {
   if (!std::strcmp(isa, "avx2"))
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
            __builtin_cpu_supports("f16c");
+#elif defined(__aarch64__)
+  if (!std::strcmp(isa, "dotprod")) return platform::has_arm_dot_products();
+  return !std::strcmp(isa, "neon");  // part of the architecture
 #endif
   return !std::strcmp(isa, "scalar");
 }

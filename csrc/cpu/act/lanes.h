@@ -3,7 +3,9 @@
 #pragma once
 #include <stdint.h>
 #include <string.h>
-#if defined(__x86_64__)
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#elif defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -74,6 +76,8 @@ IX_INLINE Vf fma(Vf a, Vf b, Vf c) {
   return (Vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
   return (Vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON)
+  return (Vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + c;
 #endif

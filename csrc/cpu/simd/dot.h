@@ -1,9 +1,9 @@
 // Dot products of small integers and of bf16, four (two) neighbours in each 32-bit lane.
 //
 // Weights are u8 (8-bit weights w are stored as w + 128), activations i8 in [-127, 127]. VNNI adds four products to an
-// i32 lane. Elsewhere products are added in pairs to i16 lanes, which hold `groups_per_flush` groups without
-// overflow (VPMADDUBSW would saturate beyond that), then the pairs to i32. 8-bit weights do not fit: these take the
-// weight as signed, with its sign moved to the activation.
+// i32 lane; so does SDOT of ARM, where both sides are signed. Elsewhere products are added in pairs to i16 lanes, which
+// hold `groups_per_flush` groups without overflow (VPMADDUBSW would saturate beyond that), then the pairs to i32. 8-bit
+// weights do not fit: these take the weight as signed (for VPMADDUBSW with its sign moved to the activation).
 #pragma once
 #include "cpu/simd/vec.h"
 
@@ -19,6 +19,18 @@ IX_INLINE DotSum dot_begin(I32 sum) { return sum; }
 template <int kMax>
 IX_INLINE DotSum dot_add(DotSum sum, I32 w, I32 x) {
   return (I32)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
+}
+IX_INLINE I32 dot_flush(I32, DotSum sum) { return sum; }
+#elif defined(__ARM_FEATURE_DOTPROD)
+constexpr int kByteOffset = 0;
+typedef I32 DotSum;
+template <int kMax>
+constexpr int groups_per_flush = 8;
+IX_INLINE DotSum dot_begin(I32 sum) { return sum; }
+template <int kMax>
+IX_INLINE DotSum dot_add(DotSum sum, I32 w, I32 x) {
+  const I32 s = kMax <= 127 ? w : w ^ set1(int32_t(0x80808080));
+  return (I32)vdotq_s32((int32x4_t)sum, (int8x16_t)s, (int8x16_t)x);
 }
 IX_INLINE I32 dot_flush(I32, DotSum sum) { return sum; }
 #else

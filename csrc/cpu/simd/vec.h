@@ -6,7 +6,9 @@
 
 #include <utility>
 
-#if defined(__x86_64__)
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#elif defined(__x86_64__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // a false alarm in GCC 12's own header
 #include <immintrin.h>
@@ -23,6 +25,8 @@ namespace {
 constexpr int kWidth = 16, kRegisters = 32;
 #elif defined(__AVX2__)
 constexpr int kWidth = 8, kRegisters = 16;
+#elif defined(__ARM_NEON)
+constexpr int kWidth = 4, kRegisters = 32;
 #else
 constexpr int kWidth = 4, kRegisters = 16;
 #endif
@@ -76,6 +80,15 @@ IX_INLINE F32 load_f16(const void* p) { return _mm256_cvtph_ps(load<__m128i>(p))
 IX_INLINE I32 load_u8(const void* p) { return (I32)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)); }
 IX_INLINE I32 load_i8(const void* p) { return (I32)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)); }
 IX_INLINE I32 round_i32(F32 v) { return (I32)_mm256_cvtps_epi32(v); }
+#elif defined(__ARM_NEON)
+IX_INLINE F32 set1(float x) { return (F32)vdupq_n_f32(x); }
+IX_INLINE F32 fma(F32 a, F32 b, F32 c) { return (F32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+IX_INLINE F32 fnma(F32 a, F32 b, F32 c) { return (F32)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+IX_INLINE I32 max(I32 a, I32 b) { return (I32)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+IX_INLINE F32 load_f16(const void* p) { return (F32)vcvt_f32_f16(load<float16x4_t>(p)); }
+IX_INLINE I32 load_u8(const void* p) { return (I32)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(load<uint32_t>(p))))); }
+IX_INLINE I32 load_i8(const void* p) { return (I32)vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(load<uint32_t>(p))))); }
+IX_INLINE I32 round_i32(F32 v) { return (I32)vcvtnq_s32_f32((float32x4_t)v); }
 #else
 IX_INLINE F32 set1(float x) { return F32{x, x, x, x}; }
 IX_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
