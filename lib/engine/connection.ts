@@ -23,7 +23,11 @@ export type Connect = (
 
 /** The engine in a worker thread; the build's worker entry, as a `.ts` worker does not load on Node 20. */
 export const connectWorker: Connect = (config, onMessage, onEnd) => {
-  const worker = new Worker(join(packageRoot(), "dist", "worker.mjs"), { workerData: config, name: "inferx" });
+  const worker = new Worker(join(packageRoot(), "dist", "worker.mjs"), {
+    execArgv: [],
+    workerData: config,
+    name: "inferx",
+  });
   worker.on("message", onMessage);
   worker.on("error", (error) =>
     onEnd(new InferxError("IX_WORKER_DIED", `the engine's thread failed: ${error.message}`, {}, { cause: error })),

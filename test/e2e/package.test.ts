@@ -50,8 +50,11 @@ describe.skipIf(!ready)(title, () => {
   function run(name: string, text: string) {
     const path = join(app, name);
     writeFileSync(path, text);
+    return node(path);
+  }
+  function node(...args: string[]) {
     const env = { ...process.env, PREBUILDS_ONLY: "1" };
-    const { status, signal, stdout, stderr } = spawnSync(process.execPath, [path], {
+    const { status, signal, stdout, stderr } = spawnSync(process.execPath, args, {
       cwd: app,
       env,
       encoding: "utf8",
@@ -78,6 +81,11 @@ describe.skipIf(!ready)(title, () => {
     expect(esm.stdout.length).toBeGreaterThan(0);
     expect(cjs).toEqual(esm);
     expect(existsSync(join(installed, "build"))).toBe(false);
+  });
+
+  it("answers in a program that stands on the command line", () => {
+    const text = `import { Model } from "inferx"; ${ask} console.log(r.text);`;
+    expect(node("--input-type=module", "-e", text)).toEqual(run("esm.mjs", text));
   });
 
   it("loads in both module systems of one process, in eight workers at once, and in another context", () => {
