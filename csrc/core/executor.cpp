@@ -36,8 +36,6 @@ Executor::Executor(std::shared_ptr<Device> device, std::shared_ptr<const Plan> p
   }
   for (size_t g = 0; g < plan_->groups.size(); g++) {
     caches_.emplace_back(device_, size_t(plan_->groups[g].block_bytes) * options_.blocks[g]);
-    const size_t cache_bytes = caches_.back().bytes();
-    if (options_.checked) device_->fill_rows(caches_.back().data(), cache_bytes, 0xff, cache_bytes, 1);
     const PlanState& table = plan_->states[plan_->groups[g].table_state];
     tables_.push_back({std::vector<int32_t>(table.bytes / 4), std::vector<uint32_t>(size_t(table.dims[0]))});
   }
