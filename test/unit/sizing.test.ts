@@ -2,7 +2,6 @@
 import { totalmem } from "node:os";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { InferxError } from "../../lib/base/errors.ts";
 import {
   type BlockShape,
   type CacheSize,
@@ -11,6 +10,7 @@ import {
   numHostSlots,
   type Surroundings,
 } from "../../lib/engine/sizing.ts";
+import { errorOf } from "./error-of.ts";
 
 const shape: BlockShape = { blockBytes: 8_388_608, blockTokens: 64, contextLength: 8192, maxSequences: 256 };
 const gpu: Surroundings = {
@@ -22,16 +22,6 @@ const gpu: Surroundings = {
 };
 const cpu: Surroundings = { ...gpu, kind: "cpu" };
 const bytes = (size: CacheSize, around: Surroundings, of = shape) => numBlocks(size, of, around) * of.blockBytes;
-
-function refusal(call: () => unknown): InferxError {
-  try {
-    call();
-  } catch (error) {
-    if (InferxError.is(error)) return error;
-    throw error;
-  }
-  throw new Error("nothing was refused");
-}
 
 describe("the default", () => {
   test("on a GPU: what weights, activations, 1 GB and 1 % leave, in whole blocks", () => {
@@ -57,7 +47,7 @@ describe("the default", () => {
         expect(cache).toBeGreaterThan(0);
         const left = freeBytes - weightBytes - activationBytes;
         if (left >= shape.blockBytes) expect(() => checkFits(cache, shape, around)).not.toThrow();
-        else expect(refusal(() => checkFits(cache, shape, around)).code).toBe("IX_OUT_OF_MEMORY");
+        else expect(errorOf(() => checkFits(cache, shape, around)).code).toBe("IX_OUT_OF_MEMORY");
       }),
     );
   });
@@ -72,7 +62,7 @@ describe("a wish", () => {
     }
   });
   test("that holds no block is refused", () => {
-    const error = refusal(() => numBlocks({ bytes: 1000 }, shape, gpu));
+    const error = errorOf(() => numBlocks({ bytes: 1000 }, shape, gpu));
     expect(error.code).toBe("IX_OUT_OF_MEMORY");
     expect(error.details).toEqual({ wanted: 1000, blockBytes: shape.blockBytes });
   });
@@ -80,7 +70,7 @@ describe("a wish", () => {
 
 describe("what does not fit", () => {
   test("is told with the cache and the length that would", () => {
-    const error = refusal(() => checkFits(150e9, shape, gpu));
+    const error = errorOf(() => checkFits(150e9, shape, gpu));
     expect(error.code).toBe("IX_OUT_OF_MEMORY");
     const blocks = Math.floor(123e9 / shape.blockBytes);
     const fitting = { cacheBytes: blocks * shape.blockBytes, contextLength: blocks * 64 };
@@ -97,9 +87,9 @@ describe("what does not fit", () => {
     expect(() => checkFits(fitting.cacheBytes + shape.blockBytes, shape, gpu)).toThrow();
   });
   test("names the part that is too large", () => {
-    expect(refusal(() => checkFits(1e9, shape, { ...gpu, weightBytes: 141e9 })).message).toContain("weights alone");
+    expect(errorOf(() => checkFits(1e9, shape, { ...gpu, weightBytes: 141e9 })).message).toContain("weights alone");
     const activations = { ...gpu, activationBytes: 130e9 };
-    expect(refusal(() => checkFits(1e9, shape, activations)).message).toContain("lower maxStepTokens or maxSequences");
+    expect(errorOf(() => checkFits(1e9, shape, activations)).message).toContain("lower maxStepTokens or maxSequences");
   });
 });
 
@@ -117,7 +107,7 @@ describe("host slots", () => {
     for (const device of ["cpu", "cuda"]) {
       expect(numHostSlots({ swapBytes: 10 * shape.blockBytes + 1 }, cache, device)).toBe(10);
       expect(numHostSlots({ swapBytes: 0 }, cache, device)).toBe(0);
-      expect(refusal(() => numHostSlots({ swapBytes: 1e16 }, cache, device)).code).toBe("IX_OUT_OF_MEMORY");
+      expect(errorOf(() => numHostSlots({ swapBytes: 1e16 }, cache, device)).code).toBe("IX_OUT_OF_MEMORY");
     }
   });
 });
